@@ -1,0 +1,18 @@
+"""argv -> the window or the command line. Imports neither torch nor Qt itself."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``argv`` (default: this process's) and return the exit status."""
+    args = sys.argv[1:] if argv is None else argv
+    # Without a subcommand the window opens; its own options (--in-process, …) begin with a dash.
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
+        from explorer.gui.app import main as window
+
+        return window(args)
+    from explorer.cli import main as command_line
+
+    return command_line(args)

@@ -1,0 +1,134 @@
+"""All that crosses between the worker and whoever drives it: a closed union each way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from explorer.config import RunConfig
+from explorer.results.environment import Environment
+from explorer.results.sample import Sample, Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An error fit to be read: what happened, why, what to do; ``detail`` is for a bug report."""
+
+    what: str
+    why: str
+    remedy: str = ""
+    detail: str = ""
+    bad_request: bool = False
+    """Whether it was the request that is at fault (exit status 2), not the run (1)."""
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (f"{self.what}: {self.why}", self.remedy) if part)
+
+
+# ---- commands: to the worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Run ``config`` for ``steps`` steps, or until stopped. A generation run ends by itself.
+
+    ``download``: fetching weights or text from the network is allowed for this run.
+    """
+
+    run_id: int
+    config: RunConfig
+    steps: int | None = None
+    download: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfigure:
+    """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
+
+    run_id: int
+    config: RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown:
+    pass
+
+
+Command = Start | Reconfigure | Stop | Shutdown
+
+# ---- events: from the worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReady:
+    """The worker has imported torch and seen the machine. Sent once, first."""
+
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the run is doing while no steps come: ``done`` of ``total`` (None: unknown) in ``unit``."""
+
+    run_id: int
+    activity: str
+    done: float | None = None
+    total: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentStarted:
+    """Samples from ``segment.first_step`` on were made with ``config`` (as it ran: device resolved)."""
+
+    run_id: int
+    config: RunConfig
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    run_id: int
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """Text to append to what generation has shown so far (the batch's first sequence)."""
+
+    run_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A Reconfigure could not be done; the run goes on as it was, with ``config``."""
+
+    run_id: int
+    config: RunConfig
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The last event of a run. ``problem`` is set when, and only when, it failed."""
+
+    run_id: int
+    outcome: Literal["completed", "stopped", "failed"]
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLost:
+    """The worker is gone without having been asked to. ``last_words``: the end of its error output."""
+
+    exit_code: int | None
+    last_words: str
+
+
+Event = WorkerReady | Progress | SegmentStarted | Samples | Text | Refused | RunEnded | WorkerLost

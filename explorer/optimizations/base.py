@@ -1,0 +1,122 @@
+"""What a toggle is, and the run that it is applied to. Importing this imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from explorer.config import RunConfig, Workload
+from explorer.results.environment import DeviceInfo
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import GPT2LMHeadModel
+
+Tier = Literal["framework", "algorithm", "system", "hardware"]
+TIERS: tuple[Tier, ...] = ("framework", "algorithm", "system", "hardware")
+
+
+class Stage(IntEnum):
+    """When a toggle is entered; the lower first, and left in reverse."""
+
+    BACKEND = 0  # process-wide flags
+    MODULES = 1  # the model's modules and weights
+    COMPILE = 2  # the model as a whole
+    LOOP = 3  # autocast, scaler, optimizer, step
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """What a toggle may change: everything that one training step or one decoded token uses.
+
+    ``training.train_step`` and ``generation.decode`` use these fields and nothing else.
+    """
+
+    config: RunConfig
+    device: torch.device
+    model: GPT2LMHeadModel
+    optimizer: torch.optim.Optimizer | None = None
+    """None in generation."""
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Makes the context that a forward pass runs in."""
+    scaler: torch.amp.GradScaler | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What a toggle wants back when it is entered again within the same run, by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One position of a toggle."""
+
+    id: str
+    label: str
+    """As the panel shows it; short."""
+    help: str
+    """One line: what this position does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """``level`` (of the toggle that states it) runs only while toggle ``other`` is at one of ``allowed``."""
+
+    level: str
+    other: str
+    allowed: tuple[str, ...]
+    reason: str
+    kinds: tuple[Literal["cuda", "cpu"], ...] = ("cuda", "cpu")
+    """The kinds of device on which this holds."""
+
+
+class Optimization(ABC):
+    """One toggle: its words, its levels and how a run is put under it and taken out again.
+
+    A subclass is one file; ``registry.py`` lists it. Everything that shows or runs toggles reads the registry.
+    """
+
+    name: ClassVar[str]
+    """Key in RunConfig and column in CSV; never the name of a measured column."""
+    label: ClassVar[str]
+    tier: ClassVar[Tier]
+    stage: ClassVar[Stage]
+    workloads: ClassVar[tuple[Workload, ...]]
+    levels: ClassVar[tuple[Level, ...]]
+    """The first one changes nothing."""
+    help: ClassVar[str]
+    """What it does, in two or three plain sentences."""
+    cost: ClassVar[str]
+    """What it costs, and when it does nothing."""
+    expect: ClassVar[str]
+    """What to expect, with the card that it was measured on."""
+    source: ClassVar[str]
+    """Paper or documentation to read on."""
+    code: ClassVar[str]
+    """The PyTorch lines that do it, to be lifted into a training script."""
+    needs: ClassVar[tuple[Needs, ...]] = ()
+    tolerance: ClassVar[Mapping[str, float]] = {}
+    """By level: largest relative error of loss and gradient against fp32 at dropout off; absent: 1e-5."""
+
+    def unavailable(self, level: str, device: DeviceInfo) -> str | None:
+        """Why ``level`` cannot run on ``device``, in words for a tooltip, or None where it can. Pure."""
+        return None
+
+    @abstractmethod
+    def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
+        """Put ``run`` under ``level`` (never the first one) on entering; restore it exactly on leaving."""
+
+    def level_ids(self) -> tuple[str, ...]:
+        return tuple(level.id for level in self.levels)
+
+    def level(self, id: str) -> Level:
+        """The level with this id.
+
+        Raises:
+            ValueError: there is none; the message lists those there are.
+        """
+        for level in self.levels:
+            if level.id == id:
+                return level
+        raise ValueError(f"{self.name} has no level {id!r}; allowed: {', '.join(self.level_ids())}")

@@ -1,0 +1,98 @@
+"""Every toggle there is. A new one adds its file and its line here; nothing else names toggles."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+from explorer.config import RunConfig
+from explorer.optimizations.attention import Attention
+from explorer.optimizations.base import Optimization, Run
+from explorer.optimizations.checkpointing import Checkpointing
+from explorer.optimizations.dropout import Dropout
+from explorer.optimizations.fused_gelu import FusedGelu
+from explorer.optimizations.precision import Precision
+from explorer.results.environment import DeviceInfo
+
+OPTIMIZATIONS: tuple[Optimization, ...] = (Precision(), Dropout(), Attention(), FusedGelu(), Checkpointing())
+"""In the order in which panel, command line and ladder show them: by tier."""
+
+
+def by_name(name: str) -> Optimization:
+    """The toggle called ``name``.
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    for optimization in OPTIMIZATIONS:
+        if optimization.name == name:
+            return optimization
+    raise ValueError(f"no toggle is called {name!r}; allowed: {', '.join(o.name for o in OPTIMIZATIONS)}")
+
+
+def baseline_levels() -> Mapping[str, str]:
+    """Each toggle's first level, by its name."""
+    return {o.name: o.levels[0].id for o in OPTIMIZATIONS}
+
+
+def levels_of(config: RunConfig) -> Mapping[str, str]:
+    """Each toggle's level in ``config``, those left alone included."""
+    return {o.name: config.level(o.name) or o.levels[0].id for o in OPTIMIZATIONS}
+
+
+def with_level(config: RunConfig, name: str, level: str) -> RunConfig:
+    """``config`` with toggle ``name`` at ``level``, in the one form in which equal settings compare equal.
+
+    Raises:
+        ValueError: no such toggle or level.
+    """
+    optimization = by_name(name)
+    optimization.level(level)
+    return config.with_level(name, None if level == optimization.levels[0].id else level)
+
+
+def normalised(config: RunConfig) -> RunConfig:
+    """``config`` checked against the registry and without toggles at their first level.
+
+    Raises:
+        ValueError: no such toggle or level.
+    """
+    clean = dataclasses.replace(config, levels=())
+    for name, level in config.levels:
+        clean = with_level(clean, name, level)
+    return clean
+
+
+def conflict(config: RunConfig, name: str, device: DeviceInfo) -> str | None:
+    """Why toggle ``name`` cannot run at its level beside the others in ``config``, or None."""
+    levels = levels_of(config)
+    for need in by_name(name).needs:
+        if need.level == levels[name] and device.kind in need.kinds and levels[need.other] not in need.allowed:
+            return f"{need.reason} ({need.other} is {levels[need.other]}; needed: {' or '.join(need.allowed)})"
+    return None
+
+
+def problems(config: RunConfig, device: DeviceInfo) -> Mapping[str, str]:
+    """By toggle, why it cannot run as ``config`` asks on ``device``; empty where everything can.
+
+    A toggle that plays no part in the workload is left out: it is not entered.
+    """
+    found = {}
+    for optimization in OPTIMIZATIONS:
+        level = levels_of(config)[optimization.name]
+        if config.workload not in optimization.workloads or level == optimization.levels[0].id:
+            continue
+        reason = optimization.unavailable(level, device) or conflict(config, optimization.name, device)
+        if reason:
+            found[optimization.name] = reason
+    return found
+
+
+def enter(stack: ExitStack, run: Run) -> None:
+    """Put ``run`` under every toggle of ``run.config`` in stage order; ``stack`` takes them off again."""
+    levels = levels_of(run.config)
+    for optimization in sorted(OPTIMIZATIONS, key=lambda o: o.stage):
+        level = levels[optimization.name]
+        if run.config.workload in optimization.workloads and level != optimization.levels[0].id:
+            stack.enter_context(optimization.applied(run, level))

@@ -1,0 +1,67 @@
+"""Sample: what one step (of training) or one token (of generation) showed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+NAN = math.nan
+
+Phase = Literal["compile", "warmup", "steady", "prefill"]
+"""compile: the first step of a segment (module load, JIT, autotune). warmup: until step times settle.
+steady: what statistics are made of. prefill: the prompt's pass in generation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One step. Floats that were not measured are NaN; byte counts not measured are -1."""
+
+    step: int
+    """Counts from 0 over the whole run, across segments."""
+    segment: int
+    phase: Phase
+    time_s: float
+    """Seconds since the run's first step began (by events on CUDA, so without synchronisation)."""
+    tokens: int
+    """Tokens that this step processed (batch x seq) or produced (batch)."""
+    step_ms: float
+    """From the end of the step before to the end of this one, on the device."""
+    host_ms: float = NAN
+    """Time that Python took to submit the step."""
+    data_wait_ms: float = NAN
+    """Time that the step waited for its batch."""
+    loss: float = NAN
+    grad_norm: float = NAN
+    """Before clipping, and unscaled."""
+    loss_scale: float = NAN
+    skipped: bool = False
+    """fp16: the step found an infinite gradient and left the weights alone."""
+    synchronizations: int = 0
+    """Times that the step made the host wait for the device (fp16's scaler without a fused optimizer: 1)."""
+    peak_allocated_bytes: int = -1
+    """Largest sum of live tensors within the step."""
+    reserved_bytes: int = -1
+    """What the allocator held from the device, its cache included."""
+    device_used_bytes: int = -1
+    """Memory in use on the whole device, by whomever; on the CPU the worker's resident memory."""
+    power_w: float = NAN
+    temperature_c: float = NAN
+    sm_clock_mhz: float = NAN
+
+    @property
+    def tokens_per_s(self) -> float:
+        """tokens / step_ms, in tokens a second."""
+        return self.tokens / self.step_ms * 1e3 if self.step_ms > 0 else NAN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """A stretch of a run with one configuration; a setting changed live begins the next."""
+
+    index: int
+    first_step: int
+    changes: tuple[str, ...]
+    """What differs from the segment before, as ``name old -> new``; empty for the first."""
+    started_at: str
+    """ISO 8601 with offset."""
