@@ -1,0 +1,51 @@
+"""From the worker's events to results: the one place, for the window and the command line alike."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from explorer.messages import (
+    Event,
+    Progress,
+    Refused,
+    RunEnded,
+    Samples,
+    SegmentStarted,
+    Text,
+    WorkerLost,
+    WorkerReady,
+)
+from explorer.results.log import RunLog
+
+
+def record(log: RunLog, event: Event) -> None:
+    """Keep in ``log`` what ``event`` says.
+
+    Raises:
+        ValueError: the event is of a run that ``log.begin_run`` does not know: begin it when ``Start`` is sent.
+    """
+    match event:
+        case WorkerReady():
+            log.set_environment(event.environment)
+        case SegmentStarted():
+            log.begin_segment(event.run_id, event.config, event.segment)
+        case Samples():
+            log.append(event.run_id, event.samples)
+        case Text():
+            log.append_text(event.run_id, event.text)
+        case RunEnded():
+            log.end(event.run_id, event.outcome, None if event.problem is None else str(event.problem))
+        case WorkerLost():
+            # It can no longer say that its run ended.
+            for run in log.runs:
+                if run.outcome == "running":
+                    log.end(run.run_id, "failed", _lost(event))
+        case Progress() | Refused():
+            pass  # Passing states: shown, not kept.
+        case _:
+            assert_never(event)
+
+
+def _lost(event: WorkerLost) -> str:
+    code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
+    return f"The worker process ended by itself{code}. {event.last_words}".strip()

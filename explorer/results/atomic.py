@@ -1,0 +1,69 @@
+"""A file is there whole or not at all: written beside its place, flushed to the disk, then put in it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+def check_target(path: Path) -> None:
+    """See before a long run whether its result can be written to ``path``.
+
+    Raises:
+        ValueError: ``path`` is a folder, or its folder is missing or closed to us.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give a file name in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"the folder {path.parent} is not there; make it first or choose another")
+    if not os.access(path if _is_special(path) else path.parent, os.W_OK):
+        raise ValueError(f"no permission to write to {path.parent}; choose another folder")
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """A binary file to write; on leaving it takes the place of ``path``, in one step and flushed to the disk.
+
+    When the body or the disk fails, what was at ``path`` stays as it was and nothing is left beside it. A symbolic
+    link is followed; a pipe or device such as /dev/stdout is written to directly.
+
+    Raises:
+        ValueError: as ``check_target``.
+        RuntimeError: the disk is full or fails; the message says which file and why.
+    """
+    check_target(path)
+    if _is_special(path):
+        with path.open("wb") as file:
+            yield file
+        return
+    try:
+        target = Path(os.path.realpath(path))
+        temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+        try:
+            # Opened with the usual mode, so that the file gets the rights that the user's umask gives new files.
+            with temporary.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileNotFoundError):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except PermissionError as error:
+        raise ValueError(f"no permission to write {path}: {error.strerror}; choose another folder") from error
+    except OSError as error:
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise RuntimeError(f"{path} could not be written: {why}; what was there before is unchanged") from error
+
+
+def _is_special(path: Path) -> bool:
+    """Whether ``path`` is there and is no regular file, such as a pipe or /dev/stdout."""
+    return path.exists() and not path.is_file() and not path.is_dir()

@@ -1,0 +1,161 @@
+"""Segments and samples as rows, and rows as CSV that pandas and spreadsheets read alike."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.config import RunConfig
+from explorer.results.atomic import replaced
+from explorer.results.environment import Environment
+from explorer.results.log import RunRecord
+from explorer.results.ring import DTYPES, PHASES
+from explorer.results.statistics import tokens_per_s
+
+Cell = str | int | float | bool | None
+"""None: not measured, or not so on this machine."""
+
+# Columns of a configuration that come before the toggles; the rest of RunConfig follows them.
+_WHAT = ("workload", "model", "weights", "device")
+_SUMMARY_HEADERS = {"warmup_steps": "warmup"}
+_VERSIONS = ("torch", "triton", "transformers", "cuda", "cudnn", "python", "platform", "explorer")
+# A cell that begins so is run as a formula by spreadsheets.
+# Source: OWASP, "CSV Injection".
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_BLOCK_ROWS = 10_000
+
+
+def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) -> dict[str, Cell]:
+    """One segment as a row: identity, configuration, statistics, machine; units in the names.
+
+    Args:
+        record: the run.
+        segment: the segment's index.
+        toggles: each toggle's first level by its name, in column order.
+    Raises:
+        ValueError: no such segment.
+    """
+    kept = record.segment(segment)
+    config, environment = kept.config, record.environment
+    settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(RunConfig)}
+    del settings["levels"]
+    row: dict[str, Any] = {"run": record.run_id, "segment": segment, "label": record.label(segment, toggles)}
+    row |= {name: settings.pop(name) for name in _WHAT}
+    row["device_name"] = _device(environment, config, "name")
+    for name, first in toggles.items():
+        assert name not in row | settings, f"toggle {name} has the name of another column"
+        row[name] = config.level(name) or first
+    row |= settings
+    figures = dataclasses.asdict(record.summary(segment))
+    row |= {_SUMMARY_HEADERS.get(name, name): value for name, value in figures.items()}
+    row["driver"] = _device(environment, config, "driver") or (environment and environment.driver)
+    row |= {name: environment and getattr(environment, name) for name in _VERSIONS}
+    row["started_at"] = kept.segment.started_at
+    row["outcome"] = record.outcome
+    row["problem"] = record.problem
+    row["changes"] = "; ".join(kept.segment.changes)
+    return {name: _measured(name, value) for name, value in row.items()}
+
+
+def segment_rows(records: Iterable[RunRecord], *, toggles: Mapping[str, str]) -> list[dict[str, Cell]]:
+    """A row a segment of every run, in order; see ``segment_row``."""
+    return [segment_row(record, kept.segment.index, toggles=toggles) for record in records for kept in record.segments]
+
+
+def write_segments(path: Path, records: Iterable[RunRecord], *, toggles: Mapping[str, str]) -> None:
+    """Write one row a segment to ``path``, as CSV (RFC 4180, UTF-8), atomically.
+
+    Raises:
+        ValueError: there is no segment to write, or ``path`` cannot be written to.
+        RuntimeError: the disk is full or fails.
+    """
+    rows = segment_rows(records, toggles=toggles)
+    if not rows:
+        raise ValueError("there is nothing to export yet; run something first")
+    with replaced(path) as file, _text(file) as text:
+        write_rows(text, rows)
+
+
+def write_rows(file: io.TextIOWrapper, rows: Sequence[Mapping[str, Cell]]) -> None:
+    """Write rows of equal keys as CSV with a header."""
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow([_cell(value) for value in row.values()])
+
+
+def write_samples(path: Path, records: Iterable[RunRecord]) -> None:
+    """Write one row a step to ``path``, as CSV (RFC 4180, UTF-8), atomically.
+
+    Raises:
+        ValueError: ``path`` cannot be written to.
+        RuntimeError: the disk is full or fails.
+    """
+    with replaced(path) as file, _text(file) as text:
+        writer = csv.writer(text, lineterminator="\r\n")
+        # Which step it was comes first, as a person reads it; the rest in the order of Sample.
+        names = ["segment", "step", *(name for name in DTYPES if name not in ("segment", "step"))]
+        writer.writerow(["run", *names, "tokens_per_s"])
+        for record in records:
+            for start in range(0, len(record.columns), _BLOCK_ROWS):
+                columns = record.columns.columns(slice(start, start + _BLOCK_ROWS))
+                cells = [_cells(name, columns[name]) for name in names]
+                cells.append(_cells("tokens_per_s", tokens_per_s(columns)))
+                writer.writerows((record.run_id, *row) for row in zip(*cells, strict=True))
+
+
+def _cells(name: str, column: NDArray[Any]) -> list[Any]:
+    """The cells of a whole column; numbers that were all measured, the most of them, go in as they are."""
+    values = column.tolist()
+    if name == "phase":
+        return [PHASES[code] for code in values]
+    if column.dtype == np.float64 and not np.isnan(column).any():
+        return values
+    return [_cell(_measured(name, value)) for value in values]
+
+
+def _cell(value: Cell) -> str | int | float:
+    """What csv.writer is given: it writes an int or float with every digit (repr)."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return "'" + value
+    return value
+
+
+def _measured(name: str, value: Any) -> Cell:
+    """``value``, or None for the marks of what was not measured: NaN, and -1 bytes."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if name.endswith("_bytes") and value == -1:
+        return None
+    return value  # type: ignore[no-any-return]
+
+
+def _device(environment: Environment | None, config: RunConfig, field: str) -> str | None:
+    if environment is None:
+        return None
+    try:
+        return getattr(environment.device(config.device), field)  # type: ignore[no-any-return]
+    except ValueError:
+        return None  # A device that was asked for and is not there: its run failed, and says so.
+
+
+@contextmanager
+def _text(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    try:
+        yield text
+    finally:
+        text.detach()  # Flushes, and leaves the file open for whoever opened it.

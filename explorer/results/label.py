@@ -1,0 +1,47 @@
+"""What a segment is called: what differs from the baseline, never the whole configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from explorer.config import RunConfig, Workload
+
+# Fields that play no part in the other workload, and so no part in its labels.
+_ONLY: Mapping[Workload, frozenset[str]] = {
+    "train": frozenset({"text", "seq", "lr", "weight_decay", "grad_clip", "init_scale"}),
+    "generate": frozenset({"prompt", "max_new_tokens", "temperature", "top_k", "top_p"}),
+}
+_LONGEST_VALUE = 24
+
+
+def label(config: RunConfig, *, reference: RunConfig, toggles: Mapping[str, str]) -> str:
+    """What sets ``config`` apart, such as ``+ precision bf16 + attention sdpa, batch 16`` or ``fp32 baseline``.
+
+    Toggles are compared with their first levels, everything else with ``reference``.
+
+    Args:
+        config: the configuration to name.
+        reference: what it is compared with: the session's first.
+        toggles: each toggle's first level by its name, in the order in which they are named.
+    """
+    changed = [
+        f"+ {name} {config.level(name)}" for name, first in toggles.items() if (config.level(name) or first) != first
+    ]
+    others = {"train": _ONLY["generate"], "generate": _ONLY["train"]}[config.workload]
+    ignored = {"workload", "levels", *others}
+    if config.workload != reference.workload:
+        ignored |= _ONLY[config.workload]
+    settings: list[str] = [config.workload] if config.workload != reference.workload else []
+    for field in dataclasses.fields(RunConfig):
+        value = getattr(config, field.name)
+        if field.name not in ignored and value != getattr(reference, field.name):
+            settings.append(f"{field.name} {_short(value)}")
+    # The first toggle's first level names the baseline: fp32.
+    base = f"{next(iter(toggles.values()), '')} baseline".strip()
+    return ", ".join([" ".join(changed) or base, *settings])
+
+
+def _short(value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else repr(value) if " " in str(value) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -1,0 +1,170 @@
+"""RunLog: what the runs of this session were and showed. The one place that window and command line read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from explorer.config import RunConfig
+from explorer.results.environment import Environment
+from explorer.results.label import label
+from explorer.results.ring import Columns, SampleColumns
+from explorer.results.sample import Sample, Segment
+from explorer.results.statistics import SegmentSummary, Tally, summary, tally
+
+Outcome = Literal["running", "completed", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRecord:
+    """A segment and the configuration that it ran with, its device resolved."""
+
+    segment: Segment
+    config: RunConfig
+
+
+@dataclass(slots=True, kw_only=True)
+class RunRecord:
+    """One run: what was asked for, where it ran, its segments, samples and text, and how it ended."""
+
+    run_id: int
+    config: RunConfig
+    """As asked for; each segment has its own, as it ran."""
+    reference: RunConfig
+    """What labels compare with: the configuration of the session's first segment, as it ran."""
+    environment: Environment | None = None
+    """None until the worker has said what machine it is on."""
+    segments: list[SegmentRecord] = field(default_factory=list)
+    outcome: Outcome = "running"
+    problem: str | None = None
+    """Why it failed, fit to be read; None where it did not."""
+    capacity: int = 1_000_000
+    columns: SampleColumns = field(init=False)
+    _pieces: list[str] = field(default_factory=list)
+    _dropped: dict[int, Tally] = field(default_factory=dict)
+    _summaries: dict[int, tuple[int, SegmentSummary]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.columns = SampleColumns(capacity=self.capacity, dropping=self._keep_tally)
+
+    @property
+    def text(self) -> str:
+        """What generation has shown, the prompt not included."""
+        return "".join(self._pieces)
+
+    def summary(self, segment: int) -> SegmentSummary:
+        """What the samples of segment ``segment`` come to so far; computed anew only after new samples.
+
+        Raises:
+            ValueError: the run has no such segment.
+        """
+        self.segment(segment)
+        rows = self.columns.rows_of(segment)
+        dropped = self._dropped.get(segment)
+        steps = rows.stop - rows.start + (dropped.steps if dropped else 0)
+        cached = self._summaries.get(segment)
+        if cached is None or cached[0] != steps:
+            cached = self._summaries[segment] = (steps, summary(self.columns.columns(rows), dropped))
+        return cached[1]
+
+    def segment(self, index: int) -> SegmentRecord:
+        """The segment with this index.
+
+        Raises:
+            ValueError: the run has no such segment.
+        """
+        for record in self.segments:
+            if record.segment.index == index:
+                return record
+        raise ValueError(f"run {self.run_id} has no segment {index}; it has {len(self.segments)}")
+
+    def label(self, segment: int, toggles: Mapping[str, str]) -> str:
+        """What sets the segment apart, such as ``+ attention sdpa``.
+
+        Args:
+            segment: index of the segment.
+            toggles: each toggle's first level by its name, in the order in which they are named.
+        """
+        return label(self.segment(segment).config, reference=self.reference, toggles=toggles)
+
+    def _keep_tally(self, columns: Columns) -> None:
+        for record in self.segments:
+            index = record.segment.index
+            gone = tally({name: column[columns["segment"] == index] for name, column in columns.items()})
+            if gone.steps:
+                self._dropped[index] = self._dropped.get(index, Tally()) + gone
+
+
+class RunLog:
+    """The runs of this session, oldest first. Not to be shared between threads.
+
+    Whoever sends ``Start`` begins the run here; ``experiments.recording.record`` does the rest from events.
+    """
+
+    def __init__(self) -> None:
+        self.environment: Environment | None = None
+        self._runs: dict[int, RunRecord] = {}
+        self._reference: RunConfig | None = None
+
+    @property
+    def runs(self) -> Sequence[RunRecord]:
+        """Every run, oldest first."""
+        return tuple(self._runs.values())
+
+    def run(self, run_id: int) -> RunRecord:
+        """The run with this number.
+
+        Raises:
+            ValueError: it was never begun.
+        """
+        if run_id not in self._runs:
+            raise ValueError(f"run {run_id} was not begun; begun: {', '.join(map(str, self._runs)) or 'none'}")
+        return self._runs[run_id]
+
+    def begin_run(self, run_id: int, config: RunConfig) -> RunRecord:
+        """Begin a run of ``config`` in the environment known so far.
+
+        Raises:
+            ValueError: this number was begun before.
+        """
+        if run_id in self._runs:
+            raise ValueError(f"run {run_id} was begun before; give each run its own number")
+        record = RunRecord(run_id=run_id, config=config, reference=config, environment=self.environment)
+        self._runs[run_id] = record
+        return record
+
+    def begin_segment(self, run_id: int, config: RunConfig, segment: Segment) -> None:
+        """From ``segment.first_step`` on the run's samples are made with ``config``."""
+        if self._reference is None:
+            self._reference = config
+        record = self.run(run_id)
+        record.reference = self._reference
+        record.segments.append(SegmentRecord(segment=segment, config=config))
+
+    def append(self, run_id: int, samples: Sequence[Sample]) -> None:
+        self.run(run_id).columns.append(samples)
+
+    def append_text(self, run_id: int, text: str) -> None:
+        self.run(run_id)._pieces.append(text)
+
+    def end(self, run_id: int, outcome: Literal["completed", "stopped", "failed"], problem: str | None = None) -> None:
+        """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""
+        record = self.run(run_id)
+        if record.outcome == "running":
+            record.outcome, record.problem = outcome, problem
+
+    def set_environment(self, environment: Environment) -> None:
+        """Keep where runs run: those that follow, and those begun before the worker could say."""
+        self.environment = environment
+        for record in self._runs.values():
+            if record.environment is None:
+                record.environment = environment
+
+    def label(self, run_id: int, segment: int, toggles: Mapping[str, str]) -> str:
+        """See ``RunRecord.label``."""
+        return self.run(run_id).label(segment, toggles)
+
+    def summary(self, run_id: int, segment: int) -> SegmentSummary:
+        """See ``RunRecord.summary``."""
+        return self.run(run_id).summary(segment)
