@@ -1,0 +1,109 @@
+"""attention: how softmax(Q K^T / sqrt(D)) V is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
+from explorer.results.environment import DeviceInfo
+
+FORCED = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
+"""torch.nn.attention.SDPBackend by level, where one is forced."""
+AMPERE = (8, 0)
+"""First compute capability with the flash and cuDNN kernels. Source: torch's sdp_utils.cpp."""
+HALF = ("fp16", "bf16")
+
+
+class Attention(Optimization):
+    name = "attention"
+    label = "Attention"
+    tier = "algorithm"
+    stage = Stage.MODULES
+    workloads = ("train", "generate")
+    levels = (
+        Level(
+            id="naive", label="naive", help="The whole T x T matrix in memory; autocast runs its softmax in float32."
+        ),
+        Level(
+            id="naive_half",
+            label="naive, half softmax",
+            help="The whole matrix, masked and normalized in 16 bits; in generation naive does that already.",
+        ),
+        Level(id="sdpa", label="SDPA", help="scaled_dot_product_attention; torch picks the kernel."),
+        Level(id="flash", label="SDPA: flash", help="Only FlashAttention's kernel."),
+        Level(id="efficient", label="SDPA: efficient", help="Only the memory-efficient kernel; float32 too."),
+        Level(id="cudnn", label="SDPA: cuDNN", help="Only cuDNN's kernel; it refuses a one-token prompt."),
+        Level(id="math", label="SDPA: math", help="SDPA's own unfused fallback: the whole matrix once more."),
+    )
+    help = (
+        "Attention compares every token with every earlier one. Written out, the T x T matrix of scores, its mask, "
+        "its softmax and its dropout each go through memory. SDPA's fused kernels walk over it in tiles that stay "
+        "on the chip and never store it, so memory grows with T instead of T squared; being causal, they skip the "
+        "upper half."
+    )
+    cost = (
+        "Exact up to rounding, but dropout draws differ between kernels. At short sequences there is little to "
+        "save. Flash and cuDNN run only in 16 bits. The attention weights can no longer be looked at."
+    )
+    expect = (
+        "On an H200, GPT-2 124M, B = 8, T = 1024, bf16: naive 94.0 ms a step (87.1k tokens/s, 20.3 GiB), SDPA 63.2 "
+        "ms (129.6k tokens/s, 12.4 GiB)."
+    )
+    source = "Dao et al. 2022, arXiv:2205.14135; Rabe and Staats 2021, arXiv:2112.05682; torch.nn.attention"
+    code = """\
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+model.set_attn_implementation("sdpa")  # a loaded transformers model
+
+# in a model of your own; q, k, v: (B, H, T, D)
+y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+# one kernel or an error
+with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+"""
+    needs = (
+        Needs(level="naive_half", other="precision", allowed=HALF, reason="there is no half precision to compute in"),
+        Needs(level="flash", other="precision", allowed=HALF, reason="FlashAttention computes in 16 bits only"),
+        Needs(level="cudnn", other="precision", allowed=HALF, reason="cuDNN's attention computes in 16 bits only"),
+    )
+
+    def unavailable(self, level: str, device: DeviceInfo) -> str | None:
+        if level not in ("flash", "efficient", "cudnn"):
+            return None
+        if device.kind != "cuda":
+            return f"the {level} kernel needs a CUDA device; this device is a CPU"
+        if level != "efficient" and (device.capability is None or device.capability < AMPERE):
+            have = "unknown" if device.capability is None else "{}.{}".format(*device.capability)
+            return f"the {level} kernel needs compute capability 8.0 or later (Ampere); {device.name} has {have}"
+        return None
+
+    @contextmanager
+    def applied(self, run: Run, level: str) -> Iterator[None]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from transformers import AttentionInterface, AttentionMaskInterface
+
+        from explorer.optimizations import attention_functions as functions
+
+        name: str
+        attend: Any
+        mask: Any
+        if level == "naive_half":
+            name, attend, mask = "explorer_naive_half", functions.naive_half, functions.mask_always
+        else:
+            name, attend, mask = "explorer_sdpa", functions.sdpa, functions.mask_where_needed
+        AttentionInterface.register(name, attend)
+        # Without its mask function transformers would ignore padding under this name.
+        AttentionMaskInterface.register(name, mask)
+        before = run.model.config._attn_implementation
+        # Around the whole run and not around each call, which would cost the host time in every block. With one kernel
+        # allowed, a call that it cannot do raises.
+        with sdpa_kernel(SDPBackend[FORCED[level]]) if level in FORCED else nullcontext():
+            run.model.set_attn_implementation(name)
+            try:
+                yield
+            finally:
+                run.model.set_attn_implementation(before)

@@ -1,0 +1,147 @@
+"""precision: the number format that matrix products run in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.results.environment import DeviceInfo
+
+if TYPE_CHECKING:
+    import torch
+
+AMPERE = (8, 0)
+"""First compute capability with TF32 and bfloat16 tensor cores. Source: CUDA C++ programming guide."""
+
+
+class Precision(Optimization):
+    name = "precision"
+    label = "Precision"
+    tier = "framework"
+    stage = Stage.LOOP
+    workloads = ("train", "generate")
+    levels = (
+        Level(id="fp32", label="float32", help="Every number in 32 bits, products included."),
+        Level(id="tf32", label="TF32", help="Stored in 32 bits; products round their inputs to 10 bits of mantissa."),
+        Level(id="fp16", label="float16 + scaler", help="Autocast to float16; the loss is scaled against underflow."),
+        Level(id="bf16", label="bfloat16", help="Autocast to bfloat16: float32's range, coarser; no scaler."),
+    )
+    help = (
+        "Matrix products run on tensor cores in a 16-bit format and move half the bytes, while weights, optimizer "
+        "state, layer norms and the loss stay in float32 (automatic mixed precision). In generation the weights "
+        "themselves are cast. TF32 keeps everything in 32 bits and only lets products round their inputs."
+    )
+    cost = (
+        "Rounding: about 1e-3 relative in float16 and TF32, 1e-2 in bfloat16. Training keeps the float32 weights "
+        "and casts them each step, so a batch too small to fill the GPU gains nothing. float16's largest number is "
+        "65504: steps whose scaled gradients overflow are skipped, and without a fused optimizer the scaler makes "
+        "the host wait once a step. On a CPU without AMX or AVX512 half-precision units it is slower than float32."
+    )
+    expect = (
+        "On an H200, GPT-2 124M, B = 8, T = 1024: fp32 207 ms a step (39.5k tokens/s, 24.3 GiB), tf32 97.8 ms "
+        "(83.8k, 24.3 GiB), fp16 112.9 ms (72.6k, 20.3 GiB), bf16 94.0 ms (87.1k tokens/s, 20.3 GiB)."
+    )
+    source = "Micikevicius et al. 2018, arXiv:1710.03740; docs.pytorch.org/docs/stable/amp.html"
+    code = """\
+# bf16
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = model(input_ids=tokens, labels=tokens).loss
+loss.backward()
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+optimizer.step()
+
+# fp16: scale the loss, unscale before clipping
+scaler = torch.amp.GradScaler("cuda")  # once
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = model(input_ids=tokens, labels=tokens).loss
+scaler.scale(loss).backward()
+scaler.unscale_(optimizer)
+torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+scaler.step(optimizer)
+scaler.update()
+
+# tf32
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+
+# generation
+model.eval().to(torch.bfloat16)
+"""
+    tolerance: ClassVar[Mapping[str, float]] = {"tf32": 5e-3, "fp16": 1e-2, "bf16": 3e-2}
+
+    def unavailable(self, level: str, device: DeviceInfo) -> str | None:
+        if level == "tf32" and device.kind != "cuda":
+            return "TF32 is a mode of NVIDIA's tensor cores; this device is a CPU"
+        if level == "tf32" and (device.capability is None or device.capability < AMPERE):
+            return f"TF32 needs compute capability 8.0 or later (Ampere); {_having(device)}"
+        if level == "bf16" and device.kind == "cuda" and not device.bf16:
+            return f"bfloat16 needs compute capability 8.0 or later (Ampere); {_having(device)}. float16 runs here"
+        return None
+
+    def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
+        import torch
+
+        if level == "tf32":
+            return _tf32_products()
+        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[level]
+        if run.config.workload == "generate":
+            return _cast_weights(run, dtype)
+        return _autocast(run, dtype)
+
+
+def _having(device: DeviceInfo) -> str:
+    have = "unknown" if device.capability is None else "{}.{}".format(*device.capability)
+    return f"{device.name} has {have}"
+
+
+@contextmanager
+def _tf32_products() -> Iterator[None]:
+    import torch
+
+    # Only this interface: reading the older allow_tf32 after it was set raises on torch 2.13.
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
+
+
+@contextmanager
+def _autocast(run: Run, dtype: torch.dtype) -> Iterator[None]:
+    import torch
+
+    before = run.autocast, run.scaler
+    init_scale = run.config.init_scale
+    scaler = None
+    if dtype == torch.float16:
+        scaler = torch.amp.GradScaler(run.device.type, init_scale=init_scale)
+        # A scale found earlier in this run goes on, unless another first scale was asked for since.
+        kept_for, state = run.kept.get("precision", (None, {}))
+        if kept_for == init_scale:
+            scaler.load_state_dict(state)
+    run.autocast, run.scaler = partial(torch.autocast, run.device.type, dtype=dtype), scaler
+    try:
+        yield
+    finally:
+        run.autocast, run.scaler = before
+        if scaler is not None:
+            run.kept["precision"] = (init_scale, scaler.state_dict())
+
+
+@contextmanager
+def _cast_weights(run: Run, dtype: torch.dtype) -> Iterator[None]:
+    # The float32 values wait in host memory, so that the device holds what a half-precision model really takes.
+    # On the CPU that is where they are: the very tensors are kept.
+    kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+    try:
+        for parameter in run.model.parameters():
+            kept.append((parameter, parameter.data.cpu()))
+            parameter.data = parameter.data.to(dtype)
+        yield
+    finally:
+        for parameter, data in kept:
+            parameter.data = data.to(run.device)
