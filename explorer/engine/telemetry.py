@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.engine.nvml import PERMANENT_ERRORS, close_nvml, find_device, open_nvml
+from explorer.engine.nvml import MEMORY_V2, PERMANENT_ERRORS, close_nvml, find_device, open_nvml
 from explorer.engine.resident import resident_bytes
 from explorer.results.environment import DeviceInfo
 from explorer.results.sample import NAN
@@ -22,8 +22,6 @@ JOIN_S = 2.0
 # nvml.h: NVML_TEMPERATURE_GPU and NVML_CLOCK_SM.
 _TEMPERATURE_GPU = 0
 _CLOCK_SM = 1
-# nvml.h: nvmlMemory_v2, which counts the driver's own reserve apart from what is used (615 MiB on an idle H200).
-_MEMORY_V2 = 0x02000028
 # cuda.h: CU_STREAM_CAPTURE_MODE_RELAXED.
 _CAPTURE_RELAXED = 2
 
@@ -132,7 +130,7 @@ def _nvml_fields(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
         return -1
 
     return {
-        "device_used_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle, version=_MEMORY_V2).used),
+        "device_used_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2).used),
         "process_used_bytes": process_used,
         "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
         "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU)),
