@@ -69,6 +69,14 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         Needs(level="naive_half", other="precision", allowed=HALF, reason="there is no half precision to compute in"),
         Needs(level="flash", other="precision", allowed=HALF, reason="FlashAttention computes in 16 bits only"),
         Needs(level="cudnn", other="precision", allowed=HALF, reason="cuDNN's attention computes in 16 bits only"),
+        # Source: check_cudnn_dropout in torch's sdp_utils.cpp. GPT-2's 0.1 would be another probability there.
+        Needs(
+            level="cudnn",
+            other="dropout",
+            allowed=("off",),
+            reason="cuDNN's attention can drop only with a probability in sixteenths",
+            workloads=("train",),
+        ),
     )
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:

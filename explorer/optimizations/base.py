@@ -69,6 +69,8 @@ class Needs:
     reason: str
     kinds: tuple[Literal["cuda", "cpu"], ...] = ("cuda", "cpu")
     """The kinds of device on which this holds."""
+    workloads: tuple[Workload, ...] = ("train", "generate")
+    """The workloads in which this holds."""
 
 
 class Optimization(ABC):
