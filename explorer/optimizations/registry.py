@@ -68,7 +68,8 @@ def conflict(config: RunConfig, name: str, device: DeviceInfo) -> str | None:
     """Why toggle ``name`` cannot run at its level beside the others in ``config``, or None."""
     levels = levels_of(config)
     for need in by_name(name).needs:
-        if need.level == levels[name] and device.kind in need.kinds and levels[need.other] not in need.allowed:
+        applies = need.level == levels[name] and device.kind in need.kinds and config.workload in need.workloads
+        if applies and levels[need.other] not in need.allowed:
             return f"{need.reason} ({need.other} is {levels[need.other]}; needed: {' or '.join(need.allowed)})"
     return None
 
