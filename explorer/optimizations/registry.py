@@ -90,6 +90,17 @@ def problems(config: RunConfig, device: DeviceInfo) -> Mapping[str, str]:
     return found
 
 
+def changes(before: RunConfig, after: RunConfig) -> tuple[str, ...]:
+    """What differs, toggles first, each as ``name old -> new``."""
+    old, new = levels_of(before), levels_of(after)
+    found = [f"{name} {old[name]} -> {new[name]}" for name in old if old[name] != new[name]]
+    for field in dataclasses.fields(RunConfig):
+        was, now = getattr(before, field.name), getattr(after, field.name)
+        if field.name != "levels" and was != now:
+            found.append(f"{field.name} {was} -> {now}")
+    return tuple(found)
+
+
 def enter(stack: ExitStack, run: Run) -> None:
     """Put ``run`` under every toggle of ``run.config`` in stage order; ``stack`` takes them off again."""
     levels = levels_of(run.config)

@@ -1,0 +1,326 @@
+"""Headless: the same worker, the same events and the same results as the window.
+
+Exit status: 0 done, 1 the run failed, 2 the request was wrong, 130 stopped by Ctrl-C (what was measured is written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from explorer import __version__
+from explorer.config import LIMITS, RunConfig, Weights, Workload
+from explorer.engine.isolation import open_worker
+from explorer.experiments.recording import record
+from explorer.experiments.single import WorkerGone, run_to_end, wait_until_ready
+from explorer.messages import Event, Progress, RunEnded, Samples, Start, Text
+from explorer.models import MODELS
+from explorer.optimizations import registry
+from explorer.optimizations.base import TIERS
+from explorer.results import environment_text, export
+from explorer.results.atomic import check_target
+from explorer.results.log import RunLog
+
+DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+RUN_ID = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command line ``argv`` (without the program's name) and return the exit status."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        match args.command:
+            case "run":
+                return _run(args)
+            case "toggles":
+                return _toggles(args)
+            case "info":
+                return _info(args)
+            case _:
+                raise AssertionError(args.command)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG
+    except WorkerGone as error:
+        print(f"error: the worker could not start: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="main.py",
+        description="GPT-2 Optimization Explorer. Without a command the window opens; see also: window-tax --help.",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="train or generate, and write what it showed to CSV")
+    _add_config(run)
+    run.add_argument("--steps", type=_positive, help="training steps, of each setting (default 50)")
+    run.add_argument(
+        "--then",
+        action="append",
+        default=[],
+        metavar="TOGGLE=LEVEL[,…]",
+        help="after --steps steps change these live and go on for as many; batch=N and seq=N too; repeat for more",
+    )
+    run.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
+    run.add_argument("--csv", type=Path, metavar="FILE", help="write one row a segment")
+    run.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
+    run.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
+    run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+    toggles = commands.add_parser("toggles", help="list the toggles and their levels")
+    toggles.add_argument("--json", action="store_true")
+    info = commands.add_parser("info", help="devices, versions, and whether they fit each other")
+    info.add_argument("--json", action="store_true")
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    """An option for every field of RunConfig, with its default and its limits."""
+    words = {
+        "workload": ("train or generate", get_args(Workload)),
+        "model": (f"{', '.join(MODELS)}, or a folder saved by transformers", None),
+        "weights": ("random, bundled (mini) or pretrained (a folder, or the Hub's cache)", get_args(Weights)),
+        "device": ("auto, cpu, cuda or cuda:N", None),
+        "text": ("python, wikitext-2, or a text file", None),
+        "prompt": ("what generation begins with", None),
+    }
+    names = {"max_new_tokens": "--tokens"}
+    for field in dataclasses.fields(RunConfig):
+        if field.name == "levels":
+            continue
+        option = names.get(field.name, "--" + field.name.replace("_", "-"))
+        help_text, choices = words.get(field.name, ("", None))
+        if field.name in LIMITS:
+            low, high = LIMITS[field.name]
+            help_text = f"{low:g} to {high:g}"
+        parser.add_argument(
+            option,
+            dest=field.name,
+            type=type(field.default),
+            choices=choices,
+            default=field.default,
+            help=f"{help_text} (default {str(field.default).strip() or repr(field.default)})",
+        )
+    parser.add_argument(
+        "--set",
+        dest="levels",
+        action="append",
+        default=[],
+        metavar="TOGGLE=LEVEL",
+        help="put a toggle at a level; repeat for more. Toggles: "
+        + "; ".join(f"{o.name} ({', '.join(o.level_ids())})" for o in registry.OPTIMIZATIONS),
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not allowed; it must be at least 1")
+    return value
+
+
+def config_from(args: argparse.Namespace) -> RunConfig:
+    """The configuration that the parsed options ask for, in the registry's normal form.
+
+    Raises:
+        ValueError: a value, toggle or level that is not allowed.
+    """
+    values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
+    config = RunConfig(**values)
+    for setting in args.levels:
+        config = _changed(config, setting)
+    return config
+
+
+def _changed(config: RunConfig, settings: str) -> RunConfig:
+    """``config`` with the changes of ``settings`` (NAME=VALUE, more behind commas) made."""
+    for setting in settings.split(","):
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
+        if name in ("batch", "seq"):
+            if not value.isdecimal():
+                raise ValueError(f"{name} is {value!r}; it must be a whole number")
+            count = int(value)
+            config = (
+                dataclasses.replace(config, batch=count) if name == "batch" else dataclasses.replace(config, seq=count)
+            )
+        else:
+            config = registry.with_level(config, name, value)
+    return config
+
+
+def _run(args: argparse.Namespace) -> int:
+    config = config_from(args)
+    train = config.workload == "train"
+    if not train and (args.steps is not None or args.then):
+        raise ValueError("--steps and --then are for training; for generation give --tokens")
+    steps = args.steps or 50
+    then: list[RunConfig] = []
+    for settings in args.then:
+        then.append(_changed(then[-1] if then else config, settings))
+    for path in (args.csv, args.samples):
+        if path is not None:
+            check_target(path)
+    log = RunLog()
+    screen = _Screen(args, total=steps * (1 + len(then)) if train else config.max_new_tokens)
+
+    def on_event(event: Event) -> None:
+        record(log, event)
+        screen.show(event)
+
+    worker = open_worker(in_process=args.in_process)
+    interrupted = False
+    try:
+        wait_until_ready(worker, on_event)
+        log.begin_run(RUN_ID, config)
+        start = Start(run_id=RUN_ID, config=config, steps=steps if train else None, download=args.download)
+        ended = run_to_end(worker, start, on_event, then=then)
+    except KeyboardInterrupt:
+        interrupted = True
+        ended = RunEnded(run_id=RUN_ID, outcome="stopped")
+    finally:
+        worker.close()
+        screen.close()
+    records = log.runs
+    try:
+        if args.csv is not None:
+            export.write_segments(args.csv, records, toggles=registry.baseline_levels())
+        if args.samples is not None:
+            export.write_samples(args.samples, records)
+    except (ValueError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    _print_result(args, log, ended)
+    if interrupted:
+        return INTERRUPTED
+    if ended.problem is not None:
+        print(f"error: {ended.problem}", file=sys.stderr)
+        return WRONG if ended.problem.bad_request else FAILED
+    return DONE
+
+
+class _Screen:
+    """Progress on standard error (a bar on a terminal), generated text on standard output."""
+
+    def __init__(self, args: argparse.Namespace, *, total: int) -> None:
+        from tqdm import tqdm
+
+        self._stream_text = args.workload == "generate" and not args.json
+        unit = "token" if args.workload == "generate" else "step"
+        self._bar = tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
+
+    def show(self, event: Event) -> None:
+        match event:
+            case Progress():
+                part = "" if event.done is None else f" {event.done:.0f}"
+                whole = "" if event.total is None else f" of {event.total:.0f}"
+                self._bar.set_description_str(f"{event.activity}{part}{whole} {event.unit}".rstrip())
+            case Samples():
+                last = event.samples[-1]
+                self._bar.update(len(event.samples))
+                self._bar.set_description_str("")
+                self._bar.set_postfix_str(f"{last.tokens_per_s:,.0f} tokens/s, {last.step_ms:.2f} ms")
+            case Text():
+                if self._stream_text:
+                    print(event.text, end="", flush=True)
+            case _:
+                pass
+
+    def close(self) -> None:
+        self._bar.close()
+
+
+def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded) -> None:
+    record_of_run = log.runs[-1] if log.runs else None
+    rows = [] if record_of_run is None else export.segment_rows([record_of_run], toggles=registry.baseline_levels())
+    if args.json:
+        text = record_of_run.text if record_of_run is not None else ""
+        problem = None if ended.problem is None else dataclasses.asdict(ended.problem)
+        print(json.dumps({"outcome": ended.outcome, "problem": problem, "text": text, "segments": rows}, indent=2))
+        return
+    out = sys.stdout
+    if args.workload == "generate":
+        print(flush=True)  # ends the text's last line
+        out = sys.stderr
+    for row in rows:
+        if row["n"]:
+            print(_line(row), file=out)
+
+
+def _line(row: dict[str, str | int | float | bool | None]) -> str:
+    """One segment in words: medians with their units."""
+
+    def number(name: str) -> float:
+        value = row[name]
+        assert isinstance(value, (int, float))
+        return float(value)
+
+    parts = [
+        f"{row['label']}:",
+        f"{number('tokens_per_s_median'):,.0f} tokens/s,",
+        f"{number('step_ms_median'):.2f} ms (p5 {number('step_ms_p5'):.2f}, p95 {number('step_ms_p95'):.2f}),",
+        f"n = {row['n']}{'' if row['settled'] else ', still warming up'},",
+    ]
+    if row["peak_allocated_bytes"] is not None:
+        parts.append(f"peak {number('peak_allocated_bytes') / 2**30:.2f} GiB")
+    if row["loss_last"] is not None:
+        parts.append(f"loss {number('loss_first'):.3f} -> {number('loss_last'):.3f}")
+    return " ".join(parts)
+
+
+def _toggles(args: argparse.Namespace) -> int:
+    if args.json:
+        print(
+            json.dumps(
+                [
+                    {
+                        "name": o.name,
+                        "label": o.label,
+                        "tier": o.tier,
+                        "workloads": o.workloads,
+                        "help": o.help,
+                        "cost": o.cost,
+                        "expect": o.expect,
+                        "source": o.source,
+                        "code": o.code,
+                        "levels": [dataclasses.asdict(level) for level in o.levels],
+                    }
+                    for o in registry.OPTIMIZATIONS
+                ],
+                indent=2,
+            )
+        )
+        return DONE
+    for tier in TIERS:
+        toggles = [o for o in registry.OPTIMIZATIONS if o.tier == tier]
+        if toggles:
+            print(f"{tier.upper()} TIER\n")
+        for o in toggles:
+            print(f"  {o.name}: {o.label} ({', '.join(o.workloads)})\n    {o.help}")
+            for level in o.levels:
+                print(f"      {level.id:<14}{level.help}")
+            print()
+    return DONE
+
+
+def _info(args: argparse.Namespace) -> int:
+    worker = open_worker()
+    try:
+        environment = wait_until_ready(worker, lambda event: None)
+    finally:
+        worker.close()
+    if args.json:
+        print(json.dumps(environment_text.to_dict(environment), indent=2))
+    else:
+        print(environment_text.describe(environment))
+    return DONE

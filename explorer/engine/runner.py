@@ -1,0 +1,73 @@
+"""The worker: one thread that alone touches torch. A command queue in, events out, a fresh stop flag a run."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from explorer.messages import Command, Event, Reconfigure, Shutdown, Start, Stop, WorkerReady
+
+
+class Runner:
+    """Serves commands until Shutdown. ``post`` may be called from any thread, ``serve`` from one.
+
+    ``emit`` is called on the serving thread and must return at once.
+    """
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._flags: dict[int, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._closing = False
+
+    def post(self, command: Command) -> None:
+        """Take a command. Stop and Shutdown work at once, also on a run that has not begun yet."""
+        match command:
+            case Stop():
+                self._flag(command.run_id).set()
+            case Shutdown():
+                with self._lock:
+                    self._closing = True
+                    for flag in self._flags.values():
+                        flag.set()
+                self._commands.put(command)
+            case Start() | Reconfigure():
+                self._commands.put(command)
+            case _:
+                assert_never(command)
+
+    def _flag(self, run_id: int) -> threading.Event:
+        """The stop flag of one run, and of no other: clearing a shared one would lose an early Stop."""
+        with self._lock:
+            flag = self._flags.setdefault(run_id, threading.Event())
+            if self._closing:
+                flag.set()
+            return flag
+
+    def serve(self) -> None:
+        """Import torch, say what this machine is, then run what is asked for, one run at a time."""
+        from explorer.engine.device import environment
+        from explorer.engine.live_run import LiveRun
+
+        here = environment()
+        self._emit(WorkerReady(environment=here))
+        waiting: list[Start] = []
+        while True:
+            command = waiting.pop(0) if waiting else self._commands.get()
+            match command:
+                case Start():
+                    run = LiveRun(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    waiting += run.serve()
+                    with self._lock:
+                        del self._flags[command.run_id]
+                case Reconfigure():
+                    pass  # its run has ended meanwhile
+                case Shutdown():
+                    return
+                case Stop():
+                    raise AssertionError("Stop is taken by post")
+                case _:
+                    assert_never(command)

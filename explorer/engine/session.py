@@ -1,0 +1,167 @@
+"""One run, from loading to leaving: model, data, optimizer and the toggles entered in order, left undone."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+
+import torch
+
+from explorer.config import RunConfig
+from explorer.engine import data, model
+from explorer.engine.errors import BadRequest
+from explorer.engine.generation import GenerationLoop
+from explorer.engine.telemetry import Telemetry
+from explorer.engine.training import TrainingLoop, make_optimizer
+from explorer.optimizations import registry
+from explorer.optimizations.base import Run
+from explorer.results.environment import DeviceInfo
+
+Report = Callable[[str, float | None, float | None, str], None]
+"""Called with what is being done, how much of it is done, of how much (None: unknown), in which unit."""
+
+LIVE = ("levels", "batch", "seq", "lr", "weight_decay", "grad_clip", "max_new_tokens", "temperature", "top_k", "top_p")
+"""What may change while a run is going. The rest is what makes it that run."""
+
+
+def use_full_fp32() -> None:
+    """Make float32 products really float32 in this process: the baseline that toggles start from."""
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cudnn.fp32_precision = "ieee"
+
+
+def check(config: RunConfig, device: DeviceInfo) -> RunConfig:
+    """``config`` in normal form with its device resolved.
+
+    Raises:
+        BadRequest: a toggle, level or combination that cannot run on ``device``.
+    """
+    config = dataclasses.replace(registry.normalised(config), device=device.id)
+    found = registry.problems(config, device)
+    if found:
+        levels = registry.levels_of(config)
+        why = "; ".join(f"{name}={levels[name]}: {reason}" for name, reason in found.items())
+        raise BadRequest(what=f"This cannot run on {device.name}", why=why, remedy="Choose other levels for these.")
+    return config
+
+
+class Session:
+    """The live side of a run. A context manager: leaving takes every toggle off again and frees the memory.
+
+    Raises (on construction):
+        BadRequest: the model, text or settings cannot be used as asked.
+        Cancelled: ``cancelled`` said so while loading.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        device: DeviceInfo,
+        *,
+        download: bool,
+        report: Report,
+        cancelled: Callable[[], bool],
+    ) -> None:
+        self._info = device
+        self._toggles = ExitStack()
+        self._resources = ExitStack()
+        config = check(config, device)
+        use_full_fp32()
+        torch_device = torch.device(device.id)
+        if torch_device.type == "cuda":
+            torch.cuda.set_device(torch_device)
+        with ExitStack() as opening:
+            report(f"loading {config.model}", None, None, "")
+            loaded = model.load(config, torch_device, download=download, progress=report, cancelled=cancelled)
+            telemetry = Telemetry(device)
+            opening.callback(telemetry.close)
+            torch.manual_seed(config.seed)
+            self.run = Run(config=config, device=torch_device, model=loaded.model)
+            self._positions = loaded.positions
+            self._check_seq(config)
+            self._batches: data.Batches | None = None
+            self.loop: TrainingLoop | GenerationLoop
+            if config.workload == "train":
+                stream = data.token_stream(
+                    config, loaded.tokenizer, download=download, progress=report, cancelled=cancelled
+                )
+                self._batches = opening.enter_context(
+                    data.Batches(stream, batch=config.batch, seq=config.seq, seed=config.seed, device=torch_device)
+                )
+                self.run.optimizer = make_optimizer(self.run)
+                self.loop = TrainingLoop(self.run, self._batches, telemetry)
+            else:
+                self.loop = GenerationLoop(self.run, loaded.tokenizer, self._positions, telemetry)
+            self._resources = opening.pop_all()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._toggles.close()
+        finally:
+            self._resources.close()
+            del self.run, self.loop, self._batches
+            gc.collect()
+            if self._info.kind == "cuda":
+                torch.cuda.empty_cache()
+
+    @property
+    def config(self) -> RunConfig:
+        """What runs now."""
+        return self.run.config
+
+    def begin(self) -> None:
+        """Enter the toggles and begin the first segment."""
+        registry.enter(self._toggles, self.run)
+        self.loop.begin_segment()
+
+    def accept(self, config: RunConfig) -> RunConfig:
+        """``config`` as ``change_to`` will take it.
+
+        Raises:
+            BadRequest: it differs in more than may change live, or cannot run here. Nothing was changed.
+        """
+        try:
+            config = check(config, self._info)
+        except ValueError as error:
+            raise error if isinstance(error, BadRequest) else BadRequest(what="Not changed", why=str(error)) from error
+        for field in dataclasses.fields(RunConfig):
+            if field.name not in LIVE and getattr(config, field.name) != getattr(self.config, field.name):
+                raise BadRequest(
+                    what="Not changed",
+                    why=f"{field.name} is fixed while a run is going",
+                    remedy="Stop the run and start another.",
+                )
+        self._check_seq(config)
+        if isinstance(self.loop, GenerationLoop):
+            self.loop.check_length(config.max_new_tokens)
+        return config
+
+    def change_to(self, config: RunConfig) -> None:
+        """Go on with an accepted ``config``: toggles off and on again, the same weights and optimizer state.
+
+        All steps must have been collected. If entering fails, the run stands without toggles and must end.
+        """
+        self._toggles.close()
+        self.run.config = config
+        if self._batches is not None:
+            self._batches.resize(config.batch, config.seq)
+        if self.run.optimizer is not None:
+            for group in self.run.optimizer.param_groups:
+                group["lr"], group["weight_decay"] = config.lr, config.weight_decay
+        self.begin()
+
+    def _check_seq(self, config: RunConfig) -> None:
+        if config.workload == "train" and config.seq > self._positions:
+            raise BadRequest(
+                what="The sequence is too long",
+                why=f"seq is {config.seq}, and this model sees at most {self._positions} tokens",
+                remedy=f"Use a seq of at most {self._positions}.",
+            )

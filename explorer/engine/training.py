@@ -1,0 +1,150 @@
+"""The training step of GPT-2, written as a training script would have it, and the loop that measures it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+from explorer.engine.data import Batches
+from explorer.engine.memory import StepMemory
+from explorer.engine.telemetry import Telemetry
+from explorer.engine.timing import Completed, StepPipeline
+from explorer.optimizations.base import Run
+from explorer.results.sample import Sample
+from explorer.results.statistics import WarmUp
+
+
+def make_optimizer(run: Run) -> torch.optim.Optimizer:
+    """AdamW over all parameters with the run's learning rate and weight decay."""
+    return torch.optim.AdamW(run.model.parameters(), lr=run.config.lr, weight_decay=run.config.weight_decay)
+
+
+def train_step(run: Run, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """One optimizer step on ``tokens`` (B, T): next-token loss, backward, clipping, AdamW.
+
+    Returns the loss and the gradient norm before clipping, both scalars on the device; nothing here waits for
+    it, but for GradScaler.step, which asks the device whether a gradient is infinite.
+    """
+    optimizer, scaler = run.optimizer, run.scaler
+    assert optimizer is not None
+    optimizer.zero_grad(set_to_none=True)
+    with run.autocast():
+        # use_cache=False: in training a key/value cache only holds memory.
+        loss = run.model(input_ids=tokens, labels=tokens, use_cache=False).loss
+    if scaler is None:
+        loss.backward()
+    else:
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)  # clipping must see the true gradients
+    if run.config.grad_clip:
+        grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.config.grad_clip)
+    else:
+        grads = [p.grad for p in run.model.parameters() if p.grad is not None]
+        grad_norm = torch.nn.utils.get_total_norm(grads)
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
+    return loss.detach(), grad_norm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepNote:
+    """What the host knows of a step when it submits it."""
+
+    step: int
+    tokens: int
+    host_ms: float
+    data_wait_ms: float
+    synchronizations: int
+    peak_allocated_bytes: int
+    reserved_bytes: int
+
+
+class TrainingLoop:
+    """Runs ``train_step`` over batches and turns each step into a Sample, without waiting for any."""
+
+    def __init__(self, run: Run, batches: Batches, telemetry: Telemetry) -> None:
+        self._run = run
+        self._batches = batches
+        self._telemetry = telemetry
+        self._memory = StepMemory(run.device)
+        self._pipeline: StepPipeline[StepNote] = StepPipeline(run.device)
+        self._warmup = WarmUp()
+        self._segment = -1
+        self.next_step = 0
+        self.finished = False  # training goes on until it is stopped
+
+    def begin_segment(self) -> None:
+        """Time the next steps as a segment of their own. All earlier steps must have been collected."""
+        self._segment += 1
+        self._warmup = WarmUp()
+        self._run.model.train()
+        self._pipeline.restart()
+
+    def step(self) -> None:
+        """Submit one training step."""
+        run = self._run
+        tokens, wait_ms = self._batches.next()
+        self._memory.begin()
+        began = time.perf_counter()
+        loss, grad_norm = train_step(run, tokens)
+        host_ms = (time.perf_counter() - began) * 1e3
+        peak, reserved = self._memory.read()
+        values = [loss, grad_norm]
+        synchronizations = 0
+        if run.scaler is not None:
+            # The scale as a tensor: get_scale() would wait for the device. torch 2.11-2.13 keep it in _scale.
+            assert run.scaler._scale is not None
+            values.append(run.scaler._scale)
+            assert run.optimizer is not None
+            synchronizations = 0 if run.optimizer.defaults.get("fused") else 1
+        note = StepNote(
+            step=self.next_step,
+            tokens=tokens.numel(),
+            host_ms=host_ms,
+            data_wait_ms=wait_ms,
+            synchronizations=synchronizations,
+            peak_allocated_bytes=peak,
+            reserved_bytes=reserved,
+        )
+        self._pipeline.submit(values, note)
+        self.next_step += 1
+
+    def collect(self, *, all_of_them: bool = False) -> list[Sample]:
+        """Samples of the steps that are over and were not yet collected."""
+        return [self._sample(step) for step in self._pipeline.collect(all_of_them=all_of_them)]
+
+    def take_text(self) -> str:
+        """Training writes no text."""
+        return ""
+
+    def _sample(self, completed: Completed[StepNote]) -> Sample:
+        note, reading = completed.note, self._telemetry.latest()
+        loss, grad_norm, *scale = completed.values
+        return Sample(
+            step=note.step,
+            segment=self._segment,
+            phase=self._warmup.feed(completed.step_ms),
+            time_s=completed.time_s,
+            tokens=note.tokens,
+            step_ms=completed.step_ms,
+            host_ms=note.host_ms,
+            data_wait_ms=note.data_wait_ms,
+            loss=loss,
+            grad_norm=grad_norm,
+            loss_scale=scale[0] if scale else math.nan,
+            # GradScaler skips the update exactly when an unscaled gradient is not finite, and so is its norm then.
+            skipped=bool(scale) and not math.isfinite(grad_norm),
+            synchronizations=note.synchronizations,
+            peak_allocated_bytes=note.peak_allocated_bytes,
+            reserved_bytes=note.reserved_bytes,
+            device_used_bytes=reading.device_used_bytes,
+            power_w=reading.power_w,
+            temperature_c=reading.temperature_c,
+            sm_clock_mhz=reading.sm_clock_mhz,
+        )

@@ -1,0 +1,53 @@
+"""What several areas of the tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs a network
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the GPU tests, let Triton kernels run as numpy on the CPU.
+
+    Triton decides when it is imported, so it is decided once for the process, here, before transformers or a test
+    imports it. Nothing else that runs on the CPU uses Triton. With the GPU tests kernels must be compiled, and
+    the CPU's kernel tests are skipped.
+    """
+    assert "triton" not in sys.modules
+    if config.option.markexpr == "not gpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+    else:
+        # Fixtures turn deterministic algorithms on; cuBLAS then asks for this, before its first call.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder saved by transformers: GPT-2 with two layers, the bundled tokenizer's vocabulary and random weights."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from explorer.engine.tokenizer import bundled
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        config = GPT2Config(
+            n_layer=2,
+            n_head=2,
+            n_embd=32,
+            n_positions=64,
+            vocab_size=bundled().vocabulary,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+        model = GPT2LMHeadModel(config)
+        for parameter in model.parameters():  # no zeros: an ignored bias must show
+            torch.nn.init.normal_(parameter, std=0.2)
+        model.save_pretrained(folder)
+    return folder

@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from explorer.config import RunConfig
+from explorer.engine.isolation import ProcessWorker, Worker, open_worker
+from explorer.messages import (
+    Event,
+    Reconfigure,
+    Refused,
+    RunEnded,
+    Samples,
+    SegmentStarted,
+    Start,
+    Stop,
+    Text,
+    WorkerLost,
+    WorkerReady,
+)
+from explorer.results.sample import Sample
+
+ROOT = Path(__file__).parents[2]
+WITHIN_S = 90.0
+
+
+class Talk:
+    """A worker and all that it has said."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.events: list[Event] = []
+
+    def until(self, wanted: Callable[[Event], bool], within_s: float = WITHIN_S) -> Event:
+        """The first event from now on for which ``wanted`` holds."""
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            new = self.worker.drain()
+            self.events += new
+            for event in new:
+                if wanted(event):
+                    return event
+            time.sleep(0.01)
+        raise AssertionError(f"not seen within {within_s} s; last events: {self.events[-5:]}")
+
+    def ended(self, run_id: int) -> RunEnded:
+        event = self.until(lambda e: isinstance(e, RunEnded) and e.run_id == run_id)
+        assert isinstance(event, RunEnded)
+        return event
+
+    def samples(self, run_id: int) -> list[Sample]:
+        return [s for e in self.events if isinstance(e, Samples) and e.run_id == run_id for s in e.samples]
+
+    def segments(self, run_id: int) -> list[SegmentStarted]:
+        return [e for e in self.events if isinstance(e, SegmentStarted) and e.run_id == run_id]
+
+
+@pytest.fixture(scope="module", params=["process", "thread"])
+def shared(request: pytest.FixtureRequest) -> Iterator[Talk]:
+    """One worker of each kind for the tests that leave it usable, which is a fact about it, too."""
+    talk = Talk(open_worker(in_process=request.param == "thread"))
+    try:
+        talk.until(lambda e: isinstance(e, WorkerReady))
+        yield talk
+    finally:
+        began = time.monotonic()
+        talk.worker.close()
+        assert time.monotonic() - began < 5
+        assert not talk.worker.alive
+
+
+@pytest.fixture
+def talk(shared: Talk) -> Talk:
+    shared.events.clear()
+    return shared
+
+
+@pytest.fixture(scope="module")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(2000)))
+    return file
+
+
+@pytest.fixture
+def tiny(tiny_model: Path, text_file: Path) -> RunConfig:
+    return RunConfig(model=str(tiny_model), device="cpu", text=str(text_file), batch=2, seq=16, lr=1e-3)
+
+
+_ids = iter(range(1, 10_000))
+
+
+def test_that_training_runs_its_steps_and_learns(talk: Talk, tiny: RunConfig) -> None:
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=tiny, steps=60))
+    ended = talk.ended(run)
+    assert (ended.outcome, ended.problem) == ("completed", None)
+    samples = talk.samples(run)
+    assert [s.step for s in samples] == list(range(60))
+    assert samples[0].phase == "compile"
+    assert all(s.tokens == 32 and s.step_ms > 0 and s.grad_norm > 0 for s in samples)
+    assert abs(samples[0].loss - math.log(8192)) < 1
+    assert samples[-1].loss < samples[0].loss - 0.5
+    (segment,) = talk.segments(run)
+    assert segment.config.device == "cpu"
+
+
+def test_that_the_same_seed_gives_the_same_losses_and_another_does_not(talk: Talk, tiny: RunConfig) -> None:
+    losses = []
+    for seed in (3, 3, 4):
+        run = next(_ids)
+        talk.worker.send(Start(run_id=run, config=dataclasses.replace(tiny, seed=seed), steps=5))
+        assert talk.ended(run).outcome == "completed"
+        losses.append([s.loss for s in talk.samples(run)])
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_that_a_live_change_keeps_weights_and_optimizer_and_begins_a_segment(talk: Talk, tiny: RunConfig) -> None:
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=tiny))
+    talk.until(lambda e: isinstance(e, Samples) and e.samples[-1].step >= 30)
+    after = dataclasses.replace(tiny.with_level("attention", "sdpa"), batch=4)
+    talk.worker.send(Reconfigure(run_id=run, config=after))
+    talk.until(lambda e: isinstance(e, Samples) and e.samples[-1].segment == 1 and e.samples[-1].step >= 40)
+    talk.worker.send(Stop(run_id=run))
+    assert talk.ended(run).outcome == "stopped"
+    first, second = talk.segments(run)
+    assert second.segment.changes == ("attention naive -> sdpa", "batch 2 -> 4")
+    assert second.config.level("attention") == "sdpa"
+    samples = talk.samples(run)
+    assert [s.step for s in samples] == list(range(len(samples)))
+    at = second.segment.first_step
+    assert {s.segment for s in samples[:at]} == {0}
+    assert {s.segment for s in samples[at:]} == {1}
+    assert samples[at].tokens == 64
+    assert samples[at].phase == "compile"
+    # Fresh weights would be back at the first loss, and so would an optimizer that forgot nothing but its weights.
+    assert samples[at].loss < samples[0].loss - 0.3
+    assert all(a.time_s < b.time_s for a, b in zip(samples, samples[1:], strict=False))
+
+
+def test_that_a_change_that_cannot_be_made_is_refused_and_the_run_goes_on(talk: Talk, tiny: RunConfig) -> None:
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=tiny))
+    talk.until(lambda e: isinstance(e, Samples))
+    for wrong, words in (
+        (tiny.with_level("attention", "flash"), "CUDA"),
+        (dataclasses.replace(tiny, seed=99), "seed is fixed"),
+        (dataclasses.replace(tiny, seq=65), "at most 64"),
+        (tiny.with_level("nonsense", "on"), "no toggle is called"),
+    ):
+        talk.worker.send(Reconfigure(run_id=run, config=wrong))
+        refused = talk.until(lambda e: isinstance(e, Refused))
+        assert isinstance(refused, Refused)
+        assert words in str(refused.problem)
+        assert refused.config.levels == ()
+    talk.until(lambda e: isinstance(e, Samples))
+    talk.worker.send(Stop(run_id=run))
+    assert talk.ended(run).outcome == "stopped"
+    assert len(talk.segments(run)) == 1
+
+
+def test_that_a_stop_sent_before_the_run_began_is_not_lost(talk: Talk, tiny: RunConfig) -> None:
+    for _ in range(5):
+        run = next(_ids)
+        talk.worker.send(Start(run_id=run, config=tiny))
+        talk.worker.send(Stop(run_id=run))
+        assert talk.ended(run).outcome == "stopped"
+
+
+def test_that_generation_streams_text_and_ends_by_itself(talk: Talk, tiny: RunConfig) -> None:
+    config = dataclasses.replace(tiny, workload="generate", prompt="def ", max_new_tokens=24, batch=1)
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=config))
+    assert talk.ended(run).outcome == "completed"
+    samples = talk.samples(run)
+    assert [s.phase for s in samples[:2]] == ["prefill", "compile"]
+    assert [s.step for s in samples] == list(range(24))
+    assert "".join(e.text for e in talk.events if isinstance(e, Text))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"device": "cuda:7"}, "cuda:7"),
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
+        ({"seq": 65}, "at most 64"),
+        ({"text": "/nowhere.txt"}, "/nowhere.txt"),
+        ({"levels": (("gelu", "triton"),)}, "gelu=triton"),
+        ({"levels": (("gelu", "fast"),)}, "allowed: hf, torch, triton"),
+    ],
+)
+def test_that_a_wrong_request_is_named_and_the_next_run_goes(
+    talk: Talk, tiny: RunConfig, wrong: dict[str, object], words: str
+) -> None:
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=dataclasses.replace(tiny, **wrong), steps=2))  # type: ignore[arg-type]
+    ended = talk.ended(run)
+    assert ended.outcome == "failed"
+    assert ended.problem is not None
+    assert ended.problem.bad_request
+    assert words in str(ended.problem)
+    run = next(_ids)
+    talk.worker.send(Start(run_id=run, config=tiny, steps=2))
+    assert talk.ended(run).outcome == "completed"
+
+
+def test_that_a_killed_worker_is_noticed_with_its_last_words() -> None:
+    worker = ProcessWorker()
+    talk = Talk(worker)
+    talk.until(lambda e: isinstance(e, WorkerReady))
+    os.kill(worker.process_id, signal.SIGSEGV)
+    lost = talk.until(lambda e: isinstance(e, WorkerLost), within_s=5)
+    assert isinstance(lost, WorkerLost)
+    assert lost.exit_code == -signal.SIGSEGV
+    assert "Segmentation fault" in lost.last_words
+    assert not worker.alive
+    worker.close()
+
+
+DRIVER = """
+import sys, time
+from explorer.config import RunConfig
+from explorer.engine.isolation import open_worker
+from explorer.messages import Samples, Start
+if __name__ == "__main__":
+    worker = open_worker()
+    worker.send(Start(run_id=1, config=RunConfig(model=sys.argv[1], text=sys.argv[2], device="cpu", batch=2, seq=16)))
+    while not any(isinstance(e, Samples) for e in worker.drain()):
+        time.sleep(0.01)
+    print(worker.process_id, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="watches processes through /proc")
+def test_that_a_working_worker_ends_within_a_second_of_its_parents_death(
+    tiny_model: Path, text_file: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    parent = subprocess.Popen(
+        [sys.executable, str(script), str(tiny_model), str(text_file)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    died = time.monotonic()
+    while _running(worker):
+        assert time.monotonic() - died < 1.0
+        time.sleep(0.01)
+
+
+def _running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
