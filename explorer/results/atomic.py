@@ -38,11 +38,11 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         RuntimeError: the disk is full or fails; the message says which file and why.
     """
     check_target(path)
-    if _is_special(path):
-        with path.open("wb") as file:
-            yield file
-        return
     try:
+        if _is_special(path):
+            with path.open("wb") as file:
+                yield file
+            return
         target = Path(os.path.realpath(path))
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
         try:
@@ -61,7 +61,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         raise ValueError(f"no permission to write {path}: {error.strerror}; choose another folder") from error
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
-        raise RuntimeError(f"{path} could not be written: {why}; what was there before is unchanged") from error
+        raise RuntimeError(f"{path} could not be written: {why}") from error
 
 
 def _is_special(path: Path) -> bool:

@@ -115,7 +115,7 @@ def write_samples(path: Path, records: Iterable[RunRecord]) -> None:
 
 def _cells(name: str, column: NDArray[Any]) -> list[Any]:
     """The cells of a whole column; numbers that were all measured, the most of them, go in as they are."""
-    values = column.tolist()
+    values: list[Any] = column.tolist()
     if name == "phase":
         return [PHASES[code] for code in values]
     if column.dtype == np.float64 and not np.isnan(column).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import PurePath
 
 from explorer.config import RunConfig, Workload
 
@@ -36,12 +37,16 @@ def label(config: RunConfig, *, reference: RunConfig, toggles: Mapping[str, str]
     for field in dataclasses.fields(RunConfig):
         value = getattr(config, field.name)
         if field.name not in ignored and value != getattr(reference, field.name):
-            settings.append(f"{field.name} {_short(value)}")
+            settings.append(f"{field.name} {_short(field.name, value)}")
     # The first toggle's first level names the baseline: fp32.
     base = f"{next(iter(toggles.values()), '')} baseline".strip()
     return ", ".join([" ".join(changed) or base, *settings])
 
 
-def _short(value: object) -> str:
-    text = f"{value:g}" if isinstance(value, float) else repr(value) if " " in str(value) else str(value)
+def _short(field: str, value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if field in ("model", "text"):
+        text = PurePath(text).name or text  # Of a path, its end tells it apart.
+    elif field == "prompt":
+        text = repr(text)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
