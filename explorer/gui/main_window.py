@@ -1,0 +1,176 @@
+"""The window: panels around the curves, menus, and what is remembered of them."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QVBoxLayout, QWidget
+
+from explorer.gui import help_windows, theme
+from explorer.gui.bridge import Bridge
+from explorer.gui.exporting import Exporter
+from explorer.gui.intent import Intent
+from explorer.gui.menus import Menus
+from explorer.gui.message_bar import MessageBar
+from explorer.gui.panels import Panels
+from explorer.gui.plots_panel import PlotsPanel
+from explorer.gui.run_bar import RunBar
+from explorer.gui.run_control import RunControl
+from explorer.gui.runs_table import RunsTable
+from explorer.gui.settings import Settings, ThemeChoice, default_config
+from explorer.gui.status_bar import StatusBar
+from explorer.gui.text_panel import TextPanel
+from explorer.gui.toggles_panel import TogglesPanel
+from explorer.results.log import RunLog
+
+DEFAULT_SIZE_PX = (1440, 900)
+SMALLEST_SIZE_PX = (1080, 640)
+SIDE_WIDTHS_PX = (288, 304)
+TABLE_HEIGHT_PX = 176
+
+
+class MainWindow(QMainWindow):
+    """The whole of it. ``open_worker`` is called once the window is on the screen."""
+
+    def __init__(self, settings: Settings, *, in_process: bool, cuda_expected: bool) -> None:
+        super().__init__()
+        self.setObjectName("main_window")
+        self.setWindowTitle("GPT-2 Optimization Explorer")
+        self.setMinimumSize(*SMALLEST_SIZE_PX)
+        self.resize(*DEFAULT_SIZE_PX)
+        self._settings = settings
+        self._closed = False
+        remembered = settings.config()
+        config = remembered or default_config(cuda=cuda_expected)
+
+        self.log = RunLog()
+        self.intent = Intent(config, self)
+        self.bridge = Bridge(self.log, in_process=in_process, parent=self)
+        self.messages = MessageBar()
+        self.panels = Panels(
+            run_bar=RunBar(),
+            toggles=TogglesPanel(config),
+            plots=PlotsPanel(self.log),
+            text=TextPanel(),
+            runs=RunsTable(self.log),
+            status=StatusBar(),
+        )
+        self._lay_out()
+        self.control = RunControl(self.intent, self.bridge, self.panels, self.messages, untouched=remembered is None)
+        self._theme: ThemeChoice = settings.theme()
+        self._build_menus()
+        self.control.state_changed.connect(self._show_state)
+        self.intent.changed.connect(self._show_state)
+        self._show_state()
+        self._default_layout = self.saveState()
+        geometry, docks = settings.layout()
+        self.restoreGeometry(geometry)
+        self.restoreState(docks)
+        self._apply_theme()
+        QGuiApplication.styleHints().colorSchemeChanged.connect(self._apply_theme)
+
+    def open_worker(self) -> None:
+        """Start the worker; its first word is worker_ready."""
+        if not self._closed:
+            self.bridge.open()
+
+    def set_theme(self, choice: ThemeChoice) -> None:
+        """Dress the window as ``choice`` says, and remember it."""
+        self._theme = choice
+        self._settings.remember_theme(choice)
+        self._apply_theme()
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        if not self._closed:
+            self._closed = True
+            self._settings.remember_config(self.intent.config)
+            self._settings.remember_layout(self.saveGeometry(), self.saveState())
+            self._settings.save()
+            self.hide()  # at once, while the worker takes its last second
+            self.bridge.close()
+        super().closeEvent(event)
+
+    def _lay_out(self) -> None:
+        bar = QToolBar("Run")
+        bar.setObjectName("run_toolbar")
+        bar.setMovable(False)
+        bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        bar.toggleViewAction().setEnabled(False)
+        bar.addWidget(self.panels.run_bar)
+        self.addToolBar(bar)
+        self._toggles_dock = self._dock("toggles_dock", "Optimizations", self.panels.toggles)
+        centre = QWidget()
+        column = QVBoxLayout(centre)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        column.addWidget(self.messages)
+        column.addWidget(self.panels.plots, 1)
+        self.setCentralWidget(centre)
+        self._text_dock = self._dock("text_dock", "Text", self.panels.text)
+        self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
+        self.setStatusBar(self.panels.status)
+        for corner, side in (
+            (Qt.Corner.BottomLeftCorner, Qt.DockWidgetArea.LeftDockWidgetArea),
+            (Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea),
+        ):
+            self.setCorner(corner, side)
+        self.addDockWidget(Qt.DockWidgetArea.LeftDockWidgetArea, self._toggles_dock)
+        self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self._text_dock)
+        self.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, self._runs_dock)
+        self._size_docks()
+
+    def _dock(self, name: str, title: str, content: QWidget) -> QDockWidget:
+        dock = QDockWidget(title)
+        dock.setObjectName(name)
+        dock.setWidget(content)
+        return dock
+
+    def _size_docks(self) -> None:
+        self.resizeDocks([self._toggles_dock, self._text_dock], list(SIDE_WIDTHS_PX), Qt.Orientation.Horizontal)
+        self.resizeDocks([self._runs_dock], [TABLE_HEIGHT_PX], Qt.Orientation.Vertical)
+
+    def _build_menus(self) -> None:
+        exporter = Exporter(self.log, self.messages, self)
+        self._menus = menus = Menus(self)
+        menus.add_file(export=exporter.export_segments, export_steps=exporter.export_steps)
+        menus.add_edit(undo=self.control.undo, redo=self.control.redo)
+        menus.add_run(start=self.control.start, stop=self.control.stop)
+        menus.add_view(
+            docks=(self._toggles_dock, self._text_dock, self._runs_dock),
+            freeze=self.panels.plots.set_frozen,
+            theme=self._theme,
+            set_theme=self.set_theme,
+            reset_layout=self._reset_layout,
+        )
+        menus.add_help(
+            keyboard=lambda: self._show_help("Keyboard", help_windows.keyboard_html(menus.actions())),
+            measured=lambda: self._show_help("How is this measured?", help_windows.HOW_MEASURED),
+            environment=lambda: self._show_help("This machine", self._environment_html()),
+        )
+
+    def _environment_html(self) -> str:
+        return help_windows.environment_html(self.log.environment)
+
+    def _show_help(self, title: str, html: str) -> None:
+        help_windows.TextWindow(title, html, self).show()
+
+    def _show_state(self, *_: object) -> None:
+        self._menus.start.setEnabled(self.control.can_start)
+        self._menus.stop.setEnabled(self.control.can_stop)
+        self._menus.undo.setEnabled(self.intent.undo_target is not None)
+        self._menus.redo.setEnabled(self.intent.redo_target is not None)
+        if self.bridge.going:
+            self._settings.remember_config(self.intent.config)
+
+    def _reset_layout(self) -> None:
+        self.restoreState(self._default_layout)
+        self._size_docks()
+
+    def _apply_theme(self, *_: object) -> None:
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        dark = theme.is_dark(self._theme)
+        theme.apply(app, dark=dark)
+        self.panels.plots.apply_theme(dark)
+        self.panels.text.apply_theme(dark)
+        self.panels.runs.apply_theme(dark)

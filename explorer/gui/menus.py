@@ -1,0 +1,93 @@
+"""Menus: every action of the window, with its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtGui import QAction, QActionGroup, QKeySequence
+from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
+
+from explorer.gui.settings import ThemeChoice
+
+THEME_LABELS: tuple[tuple[ThemeChoice, str], ...] = (
+    ("system", "As the &system"),
+    ("light", "&Light"),
+    ("dark", "&Dark"),
+)
+
+
+class Menus:
+    """Builds the menu bar of ``window``. Actions that follow a state are attributes."""
+
+    def __init__(self, window: QMainWindow) -> None:
+        self._window = window
+        bar = window.menuBar()
+        self._file = bar.addMenu("&File")
+        self._edit = bar.addMenu("&Edit")
+        self._run = bar.addMenu("&Run")
+        self._view = bar.addMenu("&View")
+        self._help = bar.addMenu("&Help")
+
+    def add_file(self, *, export: Callable[[], None], export_steps: Callable[[], None]) -> None:
+        self._add(self._file, "export_csv_action", "&Export runs to CSV…", export, "Ctrl+E")
+        self._add(self._file, "export_steps_action", "Export &steps to CSV…", export_steps, "Ctrl+Shift+E")
+        self._file.addSeparator()
+        self._add(self._file, "quit_action", "&Quit", self._window.close, "Ctrl+Q")
+
+    def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None]) -> None:
+        self.undo = self._add(self._edit, "undo_action", "&Undo a setting", undo, "Ctrl+Z")
+        self.redo = self._add(self._edit, "redo_action", "&Redo a setting", redo, "Ctrl+Shift+Z")
+
+    def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
+        self.start = self._add(self._run, "start_action", "&Start", start, "F5")
+        self.stop = self._add(self._run, "stop_action", "S&top", stop, "Shift+F5")
+
+    def add_view(
+        self,
+        *,
+        docks: tuple[QDockWidget, ...],
+        freeze: Callable[[bool], None],
+        theme: ThemeChoice,
+        set_theme: Callable[[ThemeChoice], None],
+        reset_layout: Callable[[], None],
+    ) -> None:
+        for dock in docks:
+            self._view.addAction(dock.toggleViewAction())
+        self._view.addSeparator()
+        self.freeze = QAction("&Freeze the curves", self._window)
+        self.freeze.setObjectName("freeze_action")
+        self.freeze.setShortcut(QKeySequence("Ctrl+Space"))
+        self.freeze.setCheckable(True)
+        self.freeze.toggled.connect(freeze)
+        self._view.addAction(self.freeze)
+        self._view.addSeparator()
+        themes = self._view.addMenu("&Theme")
+        group = QActionGroup(self._window)
+        for choice, label in THEME_LABELS:
+            action = self._add(themes, f"theme_{choice}_action", label, lambda c=choice: set_theme(c))
+            action.setCheckable(True)
+            action.setChecked(choice == theme)
+            group.addAction(action)
+        self._add(self._view, "reset_layout_action", "&Reset layout", reset_layout)
+
+    def add_help(
+        self, *, keyboard: Callable[[], None], measured: Callable[[], None], environment: Callable[[], None]
+    ) -> None:
+        self._add(self._help, "keyboard_action", "&Keyboard", keyboard, "F1")
+        self._add(self._help, "measured_action", "&How is this measured?", measured)
+        self._add(self._help, "environment_action", "This &machine and its versions", environment)
+
+    def actions(self) -> list[QAction]:
+        """Every action, in the order of the menus."""
+        return [
+            action for menu in (self._file, self._edit, self._run, self._view, self._help) for action in menu.actions()
+        ]
+
+    def _add(self, menu: QMenu, name: str, text: str, slot: Callable[..., object], key: str = "") -> QAction:
+        action = QAction(text, self._window)
+        action.setObjectName(name)
+        if key:
+            action.setShortcut(QKeySequence(key))
+        action.triggered.connect(lambda *_: slot())
+        menu.addAction(action)
+        return action

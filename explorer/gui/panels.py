@@ -1,0 +1,24 @@
+"""The panels of the window, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from explorer.gui.plots_panel import PlotsPanel
+from explorer.gui.run_bar import RunBar
+from explorer.gui.runs_table import RunsTable
+from explorer.gui.status_bar import StatusBar
+from explorer.gui.text_panel import TextPanel
+from explorer.gui.toggles_panel import TogglesPanel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panels:
+    """What shows the configuration and the results."""
+
+    run_bar: RunBar
+    toggles: TogglesPanel
+    plots: PlotsPanel
+    text: TextPanel
+    runs: RunsTable
+    status: StatusBar

@@ -1,0 +1,184 @@
+"""The bar on top: what is run, on what and how large, and the two buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSpinBox, QWidget
+
+from explorer.config import LIMITS, RunConfig
+from explorer.gui.controls import captioned, quiet_wheel, select_data, set_item_enabled, silenced
+from explorer.gui.device_combo import DeviceCombo
+from explorer.gui.path_combo import PathCombo
+from explorer.gui.settings import bundled_weights_present, longest_seq
+from explorer.models import MODELS
+from explorer.results.environment import Environment
+
+# Fields that only a new run can change, and why, for the tooltip of the locked control.
+LOCKED_IN_RUN: Mapping[str, str] = MappingProxyType(
+    {
+        "workload": "another workload is another run",
+        "model": "another model has other weights",
+        "weights": "the weights are already being used",
+        "device": "the weights lie on the device already",
+        "seed": "the seed was used when the run began",
+        "text": "the text is already being read",
+    }
+)
+CONTROL_HEIGHT_PX = 28
+WIDEST_CONTROL_PX = 240
+_MODEL_TIP = "GPT-2 in one of its sizes, or a folder saved by transformers (safetensors)"
+_TEXT_TIP = (
+    "Training text: the documentation and library of the running Python (always here), wikitext-2, or a text file"
+)
+
+
+class RunBar(QWidget):
+    """Controls for the fields of RunConfig that are not toggles. It holds no state: ``show_config`` redraws it.
+
+    ``edited`` carries the fields that the person changed; ``start_wanted`` and ``stop_wanted`` the buttons.
+    """
+
+    edited = Signal(dict)
+    start_wanted = Signal()
+    stop_wanted = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("run_bar")
+        self._tips: dict[str, str] = {}
+        self._controls: dict[str, QWidget] = {}
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 6, 12, 6)
+        row.setSpacing(8)
+
+        self.workload = QComboBox()
+        self.workload.addItem("Train", "train")
+        self.workload.addItem("Generate", "generate")
+        self.workload.currentIndexChanged.connect(lambda: self._edit("workload", self.workload.currentData()))
+        self._add(row, "workload", self.workload, "Workload", "Train on text, or generate text from a prompt")
+
+        self.model = PathCombo(tuple((n, f"{n}  ·  {_millions(n)}") for n in MODELS), "Open folder…", folder=True)
+        self.model.chosen.connect(lambda value: self._edit("model", value))
+        self._add(row, "model", self.model, "Model", _MODEL_TIP, stretch=2)
+
+        self.weights = QComboBox()
+        for label, value in (("Random", "random"), ("Bundled", "bundled"), ("Pretrained", "pretrained")):
+            self.weights.addItem(label, value)
+        self.weights.currentIndexChanged.connect(lambda: self._edit("weights", self.weights.currentData()))
+        tip = "Random: drawn from the seed, no network. Bundled: the small model's own. Pretrained: folder or Hub cache"
+        self._add(row, "weights", self.weights, "Weights", tip)
+
+        self.device = DeviceCombo()
+        self.device.currentIndexChanged.connect(lambda: self._edit("device", self.device.currentData()))
+        self._add(row, "device", self.device, "Device", "Where the model runs; auto is the first GPU", stretch=2)
+
+        tip = "Sequences a step (training) or texts made side by side (generation)"
+        self.batch = self._spin(row, "batch", "Batch", tip)
+        self.seq = self._spin(row, "seq", "Sequence", "Tokens a training sequence")
+        self.seed = self._spin(row, "seed", "Seed", "Fixes random weights, the order of the text, dropout and sampling")
+
+        texts = (("python", "Python's docs"), ("wikitext-2", "wikitext-2"))
+        self.text = PathCombo(texts, "Open file…", folder=False)
+        self.text.chosen.connect(lambda value: self._edit("text", value))
+        self._add(row, "text", self.text, "Text", _TEXT_TIP, stretch=1)
+
+        row.addStretch(1)
+        self.start = _button("start_button", "▶  Start", "Start a run (F5)")
+        self.start.clicked.connect(self.start_wanted)
+        self.stop = _button("stop_button", "■  Stop", "Stop at the next step (Shift+F5)")
+        self.stop.clicked.connect(self.stop_wanted)
+        row.addWidget(self.start)
+        row.addWidget(self.stop)
+
+    def show_config(self, config: RunConfig, *, running: bool) -> None:
+        """Redraw every control from ``config``; what cannot change within a run is locked while ``running``."""
+        select_data(self.workload, config.workload)
+        self.model.show_value(config.model)
+        select_data(self.weights, config.weights)
+        self.device.show_value(config.device)
+        self.text.show_value(config.text)
+        with silenced(self.batch, self.seq, self.seed):
+            self.seq.setMaximum(max(longest_seq(config.model), config.seq))
+            self.batch.setValue(config.batch)
+            self.seq.setValue(config.seq)
+            self.seed.setValue(config.seed)
+        for name, control in self._controls.items():
+            reason = self._locked(name, config, running=running)
+            control.setEnabled(reason is None)
+            control.setToolTip(f"{self._tips[name]}. {reason}" if reason else self._tips[name])
+            control.setAccessibleDescription(control.toolTip())
+        self._show_weights(config)
+
+    def show_state(self, *, can_start: bool, can_stop: bool) -> None:
+        """Which of the two buttons can be pressed now."""
+        self.start.setEnabled(can_start)
+        self.stop.setEnabled(can_stop)
+
+    def show_environment(self, environment: Environment, wanted: str) -> None:
+        """List the devices that the worker found."""
+        self.device.show_environment(environment, wanted)
+
+    def _locked(self, name: str, config: RunConfig, *, running: bool) -> str | None:
+        if config.workload == "generate" and name in ("seq", "text"):
+            return "Training only."
+        if running and name in LOCKED_IN_RUN:
+            return f"Fixed while a run is going: {LOCKED_IN_RUN[name]}. Stop first."
+        return None
+
+    def _show_weights(self, config: RunConfig) -> None:
+        reason = None
+        if config.model != "mini":
+            reason = "Only the model mini comes with weights"
+        elif not bundled_weights_present():
+            reason = "This copy of the program has no weights for mini beside it"
+        set_item_enabled(self.weights, self.weights.findData("bundled"), reason=reason)
+        reason = "Nobody published weights for mini; choose bundled" if config.model == "mini" else None
+        set_item_enabled(self.weights, self.weights.findData("pretrained"), reason=reason)
+
+    def _spin(self, row: QHBoxLayout, name: str, caption: str, tip: str) -> QSpinBox:
+        spin = QSpinBox()
+        low, high = LIMITS[name]
+        spin.setRange(int(low), int(high))
+        spin.setKeyboardTracking(False)
+        spin.setAccelerated(True)
+        spin.valueChanged.connect(lambda value: self._edit(name, value))
+        self._add(row, name, spin, caption, f"{tip}, {int(low)} to {int(high)}")
+        return spin
+
+    def _add(self, row: QHBoxLayout, name: str, control: QWidget, caption: str, tip: str, *, stretch: int = 0) -> None:
+        kind = "spin" if isinstance(control, QSpinBox) else "combo"
+        control.setObjectName(f"{name}_{kind}")
+        quiet_wheel(control)
+        self._controls[name] = control
+        self._tips[name] = tip
+        control.setFixedHeight(CONTROL_HEIGHT_PX)
+        control.setMaximumWidth(WIDEST_CONTROL_PX)
+        row.addWidget(captioned(caption, control, name=caption, tooltip=tip), stretch)
+
+    def _edit(self, name: str, value: Any) -> None:
+        if value is None:
+            return
+        fields: dict[str, Any] = {name: value}
+        if name == "model":
+            fields["seq"] = min(self.seq.value(), longest_seq(value))
+            weights = self.weights.currentData()
+            if (value != "mini" and weights == "bundled") or (value == "mini" and weights == "pretrained"):
+                fields["weights"] = "random"
+        self.edited.emit(fields)
+
+
+def _button(name: str, text: str, tip: str) -> QPushButton:
+    button = QPushButton(text)
+    button.setObjectName(name)
+    button.setToolTip(tip)
+    button.setAccessibleName(tip)
+    button.setMinimumSize(84, 40)
+    return button
+
+
+def _millions(model: str) -> str:
+    return f"{MODELS[model].parameters / 1e6:,.0f} M"

@@ -1,0 +1,288 @@
+"""What happens when: settings to the worker, the worker's words to the panels, and hints to the person."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+
+from explorer.config import RunConfig
+from explorer.gui import hints
+from explorer.gui.bridge import Bridge
+from explorer.gui.intent import Intent, changed_fields
+from explorer.gui.message_bar import MessageBar
+from explorer.gui.panels import Panels
+from explorer.gui.run_bar import LOCKED_IN_RUN
+from explorer.gui.settings import default_config
+from explorer.messages import Problem, Progress, Refused, RunEnded, SegmentStarted
+from explorer.models import MODELS
+from explorer.optimizations.registry import problems
+from explorer.results.environment import DeviceInfo, Environment
+from explorer.results.sample import Sample
+
+TABLE_EVERY_MS = 250
+# Beside what the bar locks: a prompt and a first loss scale are used once, when a run begins.
+FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale"}
+
+
+class RunControl(QObject):
+    """Connects intent, bridge and panels. ``can_start`` and ``can_stop`` follow ``state_changed``."""
+
+    state_changed = Signal()
+
+    def __init__(
+        self, intent: Intent, bridge: Bridge, panels: Panels, messages: MessageBar, *, untouched: bool
+    ) -> None:
+        """``untouched``: the configuration is a default made before the devices were known."""
+        super().__init__(messages)
+        self._intent = intent
+        self._bridge = bridge
+        self._panels = panels
+        self._messages = messages
+        self._untouched = untouched
+        self._environment: Environment | None = None
+        self._taught = False
+        self._segments_of_run = 0
+        self._table = QTimer(self)
+        self._table.setInterval(TABLE_EVERY_MS)
+        self._table.timeout.connect(panels.runs.refresh)
+
+        intent.changed.connect(self._changed)
+        panels.run_bar.edited.connect(self._edit)
+        panels.run_bar.start_wanted.connect(self.start)
+        panels.run_bar.stop_wanted.connect(self.stop)
+        panels.toggles.edited.connect(intent.replace)
+        panels.text.settings_changed.connect(self._edit)
+        bridge.worker_ready.connect(self._ready)
+        bridge.state_changed.connect(self._state)
+        bridge.run_started.connect(self._started)
+        bridge.progress.connect(self._progress)
+        bridge.segment_started.connect(self._segment)
+        bridge.samples.connect(self._samples)
+        bridge.text.connect(lambda _run, text: panels.text.append_text(text))
+        bridge.refused.connect(self._refused)
+        bridge.run_ended.connect(self._ended)
+        bridge.worker_lost.connect(self._lost)
+        bridge.stop_overdue.connect(self._overdue)
+        self._redraw()
+        messages.show_message(hints.first_step(intent.config))
+
+    @property
+    def can_start(self) -> bool:
+        return not self._bridge.going
+
+    @property
+    def can_stop(self) -> bool:
+        return self._bridge.going and self._bridge.state != "stopping"
+
+    def start(self) -> None:
+        """Begin a run of what is wanted now, or say why it cannot."""
+        self._begin(download=False)
+
+    def stop(self) -> None:
+        """End the run that is going, at its next step."""
+        if self.can_stop:
+            self._bridge.stop()
+            self._show_state()
+
+    def undo(self) -> None:
+        """Take the last change of a setting back."""
+        self._step_to(self._intent.undo_target, self._intent.undo)
+
+    def redo(self) -> None:
+        self._step_to(self._intent.redo_target, self._intent.redo)
+
+    # ---- from the person
+
+    def _begin(self, *, download: bool) -> None:
+        if not self.can_start:
+            return
+        config = self._intent.config
+        device = self._device()
+        found = problems(config, device) if device is not None else {}
+        if found:
+            self._messages.show_message("Not started. " + hints.reasons(found), severity="warning")
+            return
+        self._bridge.start(config, download=download)
+
+    def _edit(self, fields: dict[str, Any]) -> None:
+        try:
+            self._intent.change(**fields)
+        except ValueError as error:
+            self._messages.show_message(f"Not changed: {error}.", severity="problem")
+            self._redraw()
+
+    def _step_to(self, target: RunConfig | None, step: Any) -> None:
+        if target is None:
+            return
+        fixed = changed_fields(target, self._intent.config) & FIXED_IN_RUN
+        if self._bridge.going and fixed:
+            self._messages.show_message(f"Stop the run first: {', '.join(sorted(fixed))} cannot change within it.")
+            return
+        step()
+
+    def _changed(self, new: RunConfig, old: RunConfig) -> None:
+        self._untouched = False
+        if new.device != old.device:
+            self._show_device()
+        self._redraw()
+        running = self._bridge.running
+        if running is None:
+            if self._messages.severity == "hint" and not self._taught:
+                self._messages.show_message(hints.first_step(new))
+            return
+        wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in FIXED_IN_RUN})
+        device = self._device()
+        found = problems(wanted, device) if device is not None else {}
+        if found:
+            self._messages.show_message("The run goes on as it was. " + hints.reasons(found), severity="warning")
+        elif wanted != running:
+            if self._messages.severity != "hint":
+                self._messages.clear()
+            self._bridge.reconfigure(wanted)
+
+    # ---- from the worker
+
+    def _ready(self, environment: Environment) -> None:
+        self._environment = environment
+        config = self._intent.config
+        cuda = environment.devices[0].kind == "cuda"
+        if self._untouched and config != default_config(cuda=cuda) and not self._bridge.going:
+            self._intent.correct(default_config(cuda=cuda))
+        elif config.device != "auto" and all(config.device != d.id for d in environment.devices):
+            self._intent.correct(dataclasses.replace(config, device="auto"))
+            self._messages.show_message(
+                f"{config.device}, which was used last, is not here; auto is used instead.", severity="warning"
+            )
+        self._panels.run_bar.show_environment(environment, self._intent.config.device)
+        self._panels.status.show_environment(environment)
+        self._show_device()
+        self._redraw()
+
+    def _state(self, state: str) -> None:
+        self._panels.status.show_state(state)
+        if state == "starting" and self._bridge.going:
+            self._panels.plots.show_progress("Waiting for the worker to start…")
+        self._show_state()
+
+    def _started(self, run_id: int, config: RunConfig) -> None:
+        self._segments_of_run = 0
+        self._messages.clear()
+        self._panels.plots.begin_run(run_id, config)
+        if self._bridge.state == "starting":
+            self._panels.plots.show_progress("Waiting for the worker to start…")
+        if config.workload == "generate":
+            self._panels.text.begin_run(config)
+        self._panels.runs.refresh()
+        self._table.start()
+        self._redraw()
+
+    def _progress(self, event: Progress) -> None:
+        self._panels.plots.show_progress(hints.progress(event))
+
+    def _segment(self, event: SegmentStarted) -> None:
+        self._segments_of_run += 1
+        self._panels.plots.add_segment(event.run_id, event.config, event.segment)
+        self._panels.runs.refresh()
+
+    def _samples(self, run_id: int, samples: list[Sample]) -> None:
+        self._panels.plots.show_progress(None)
+        self._panels.plots.add_samples(run_id, samples)
+        running = self._bridge.running
+        if running is not None and running.workload == "generate":
+            self._panels.text.add_samples(samples)
+        self._panels.status.show_readings(samples[-1])
+        if not self._taught and running is not None and samples[-1].phase == "steady":
+            self._taught = True
+            if not self._messages.text:
+                self._messages.show_message(hints.next_step(running))
+
+    def _refused(self, event: Refused) -> None:
+        live = {
+            field.name: getattr(event.config, field.name)
+            for field in dataclasses.fields(RunConfig)
+            if field.name not in FIXED_IN_RUN
+        }
+        self._intent.correct(dataclasses.replace(self._intent.config, **live))
+        self._show_problem(event.problem)
+
+    def _ended(self, event: RunEnded) -> None:
+        self._table.stop()
+        self._panels.plots.show_progress(None)
+        self._panels.plots.end_run(event.run_id)
+        self._panels.text.end_run()
+        self._panels.runs.refresh()
+        self._redraw()
+        config = self._intent.config
+        if event.problem is None:
+            self._messages.show_message(hints.after_run(event.outcome, config))
+        elif event.problem.bad_request and self._segments_of_run == 0 and _could_download(config):
+            self._messages.show_message(
+                str(event.problem),
+                severity="problem",
+                action="Download and start",
+                on_action=lambda: self._begin(download=True),
+            )
+        else:
+            self._show_problem(event.problem)
+
+    def _lost(self, problem: Problem) -> None:
+        self._show_problem(problem)
+        self._show_state()
+
+    def _overdue(self) -> None:
+        words = "Stop waits for the step that is running; it takes longer than 2 s."
+        if self._bridge.can_end_worker:
+            self._messages.show_message(
+                words + " Ending the worker stops it now; what was measured stays.",
+                severity="warning",
+                action="End worker",
+                on_action=self._bridge.end_worker,
+            )
+        else:
+            self._messages.show_message(
+                words + " This worker is a thread of the window and cannot be ended alone.", severity="warning"
+            )
+
+    # ---- to the panels
+
+    def _show_problem(self, problem: Problem) -> None:
+        detail = problem.detail
+        self._messages.show_message(
+            str(problem),
+            severity="problem",
+            action="Copy details" if detail else None,
+            on_action=lambda: QGuiApplication.clipboard().setText(detail),
+        )
+
+    def _device(self) -> DeviceInfo | None:
+        if self._environment is None:
+            return None
+        try:
+            return self._environment.device(self._intent.config.device)
+        except ValueError:
+            return self._environment.devices[0]
+
+    def _show_device(self) -> None:
+        device = self._device()
+        if device is not None:
+            self._panels.status.show_device(device)
+            self._panels.toggles.show_device(device)
+            self._panels.plots.set_device(device)
+
+    def _redraw(self) -> None:
+        config = self._intent.config
+        self._panels.run_bar.show_config(config, running=self._bridge.going)
+        self._panels.toggles.show_config(config)
+        self._panels.text.set_config(config)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        self._panels.run_bar.show_state(can_start=self.can_start, can_stop=self.can_stop)
+        self.state_changed.emit()
+
+
+def _could_download(config: RunConfig) -> bool:
+    return (config.weights == "pretrained" and config.model in MODELS) or config.text == "wikitext-2"

@@ -1,0 +1,83 @@
+"""What is remembered between two openings of the window: settings, layout and theme."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal, get_args
+
+from PySide6.QtCore import QByteArray, QSettings
+
+from explorer.config import LIMITS, RunConfig
+from explorer.models import MODELS
+from explorer.optimizations.registry import normalised
+
+ThemeChoice = Literal["system", "light", "dark"]
+
+ASSETS = Path(__file__).parent.parent.parent / "assets"
+
+
+def bundled_weights_present() -> bool:
+    """Whether the small model's trained weights lie beside the program."""
+    return (ASSETS / "mini.safetensors").exists()
+
+
+def default_config(*, cuda: bool) -> RunConfig:
+    """What Start runs for someone who has set nothing: GPT-2 124M on a GPU, the small model on a CPU."""
+    if cuda:
+        return RunConfig(model="gpt2", batch=8, seq=1024)
+    return RunConfig(model="mini", batch=4, seq=128)
+
+
+def longest_seq(model: str) -> int:
+    """Most tokens a sequence of ``model`` can have, as far as can be told without opening it."""
+    return MODELS[model].positions if model in MODELS else int(LIMITS["seq"][1])
+
+
+class Settings:
+    """The user's settings file. A value that cannot be read counts as absent: it never stops the window."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        if file is not None:
+            self._store = QSettings(str(file), QSettings.Format.IniFormat)
+        else:
+            self._store = QSettings(
+                QSettings.Format.IniFormat, QSettings.Scope.UserScope, "gpt2-optimization-explorer", "window"
+            )
+
+    def config(self) -> RunConfig | None:
+        """The last configuration, or None where there is none that can still be used."""
+        try:
+            values = json.loads(str(self._store.value("config", "")))
+            return normalised(RunConfig.from_dict(values))
+        except (ValueError, TypeError):
+            return None
+
+    def theme(self) -> ThemeChoice:
+        value = self._store.value("theme", "system")
+        for choice in get_args(ThemeChoice):
+            if value == choice:
+                return choice  # type: ignore[no-any-return]
+        return "system"
+
+    def layout(self) -> tuple[QByteArray, QByteArray]:
+        """Geometry and dock state, empty where they were never saved."""
+        return self._bytes("geometry"), self._bytes("docks")
+
+    def remember_config(self, config: RunConfig) -> None:
+        self._store.setValue("config", json.dumps(config.to_dict()))
+
+    def remember_theme(self, choice: ThemeChoice) -> None:
+        self._store.setValue("theme", choice)
+
+    def remember_layout(self, geometry: QByteArray, docks: QByteArray) -> None:
+        self._store.setValue("geometry", geometry)
+        self._store.setValue("docks", docks)
+
+    def save(self) -> None:
+        """Write to disk now; where that cannot be done the settings are simply not remembered."""
+        self._store.sync()
+
+    def _bytes(self, key: str) -> QByteArray:
+        value = self._store.value(key)
+        return value if isinstance(value, QByteArray) else QByteArray()

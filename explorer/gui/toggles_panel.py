@@ -1,0 +1,117 @@
+"""The panel of optimizations, built from the registry and grouped by tier."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
+
+from explorer.config import RunConfig
+from explorer.gui.toggle_details import ToggleDetails
+from explorer.gui.toggle_row import Remedy, ToggleRow
+from explorer.optimizations.base import TIERS, Optimization
+from explorer.optimizations.registry import OPTIMIZATIONS, by_name, levels_of, problems, with_level
+from explorer.results.environment import DeviceInfo
+
+WORKLOAD_WORDS = {"train": "training", "generate": "generation"}
+
+
+class TogglesPanel(QWidget):
+    """One row a toggle, and below them the details of the one that is looked at.
+
+    ``edited`` carries the RunConfig that the person asked for.
+    """
+
+    edited = Signal(object)
+
+    def __init__(self, config: RunConfig, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._config = config
+        self._device: DeviceInfo | None = None
+        self._rows: dict[str, ToggleRow] = {}
+        rows = QWidget()
+        column = QVBoxLayout(rows)
+        column.setContentsMargins(12, 8, 12, 8)
+        column.setSpacing(4)
+        for tier in TIERS:
+            members = [o for o in OPTIMIZATIONS if o.tier == tier]
+            if members:
+                heading = QLabel(tier.upper())
+                heading.setProperty("role", "heading")
+                column.addWidget(heading)
+            for optimization in members:
+                column.addWidget(self._row(optimization))
+        column.addStretch(1)
+        scroll = QScrollArea()
+        scroll.setWidgetResizable(True)
+        scroll.setFrameShape(QFrame.Shape.NoFrame)
+        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        scroll.setWidget(rows)
+        scroll.setMinimumWidth(rows.minimumSizeHint().width() + scroll.verticalScrollBar().sizeHint().width())
+        self.details = ToggleDetails()
+        self.details.setContentsMargins(12, 0, 12, 8)
+        splitter = QSplitter(Qt.Orientation.Vertical)
+        splitter.addWidget(scroll)
+        splitter.addWidget(self.details)
+        splitter.setStretchFactor(0, 3)
+        splitter.setStretchFactor(1, 2)
+        splitter.setChildrenCollapsible(False)
+        outer = QVBoxLayout(self)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.addWidget(splitter)
+        self.details.show_toggle(OPTIMIZATIONS[0])
+        self.show_config(config)
+
+    def show_config(self, config: RunConfig) -> None:
+        """Redraw every toggle from ``config``."""
+        self._config = config
+        levels = levels_of(config)
+        found = problems(config, self._device) if self._device is not None else {}
+        for name, row in self._rows.items():
+            row.show_level(
+                levels[name],
+                idle=self._idle(by_name(name)),
+                problem=found.get(name),
+                remedy=self._remedy(name),
+            )
+
+    def show_device(self, device: DeviceInfo) -> None:
+        """Grey what cannot run on ``device``."""
+        self._device = device
+        for name, row in self._rows.items():
+            row.show_levels(partial(by_name(name).unavailable, device=device))
+        self.show_config(self._config)
+
+    def _row(self, optimization: Optimization) -> ToggleRow:
+        row = ToggleRow(optimization)
+        name = optimization.name
+        row.chosen.connect(lambda level: self.edited.emit(with_level(self._config, name, level)))
+        row.looked_at.connect(lambda: self.details.show_toggle(optimization))
+        row.remedy_wanted.connect(lambda remedy: self.edited.emit(with_level(self._config, remedy.name, remedy.level)))
+        self._rows[name] = row
+        return row
+
+    def _idle(self, optimization: Optimization) -> str | None:
+        if self._config.workload in optimization.workloads:
+            return None
+        own = " and ".join(WORKLOAD_WORDS[w] for w in optimization.workloads)
+        return f"Plays a part in {own} only."
+
+    def _remedy(self, name: str) -> Remedy | None:
+        """The change of the other toggle that lets ``name`` run at its level, if one can run here."""
+        if self._device is None:
+            return None
+        levels = levels_of(self._config)
+        for need in by_name(name).needs:
+            if need.level != levels[name] or levels[need.other] in need.allowed:
+                continue
+            other = by_name(need.other)
+            # The last that is allowed: the newer format where several would do.
+            for level in reversed(need.allowed):
+                if other.unavailable(level, self._device) is None:
+                    return Remedy(
+                        name=need.other, level=level, text=f"Set {other.label.lower()} to {other.level(level).label}"
+                    )
+        return None
