@@ -96,22 +96,24 @@ def _torch_facts() -> dict[str, Any]:
         import torch
     except Exception as error:  # a missing library raises OSError, a broken build anything
         return facts | {"torch_problem": str(error) or type(error).__name__}
+    cuda = _told(lambda: torch.version.cuda, None)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         count = _told(lambda: torch.cuda.device_count() if torch.cuda.is_available() else 0, 0)
         gpus = [_told(partial(_gpu, index), None) for index in range(count)]
         said = [str(warning.message) for warning in caught]
-        if not count and torch.version.cuda and not said:
+        if not count and cuda and not said:
             try:
                 torch.cuda.init()
             except Exception as error:
                 said = [str(error)]
-    architectures: list[str] = _told(torch.cuda.get_arch_list, [])
-    cudnn = _told(lambda: torch.backends.cudnn.version() if torch.version.cuda else None, None)
+    versions: dict[str, str] = _told(lambda: {"torch": str(torch.__version__)}, {})
+    architectures: list[str] = _told(lambda: torch.cuda.get_arch_list(), [])
+    cudnn = _told(lambda: torch.backends.cudnn.version() if cuda else None, None)
     return facts | {
         "gpus": tuple(gpu for gpu in gpus if gpu is not None),
-        "versions": {"torch": str(torch.__version__)},
-        "cuda": torch.version.cuda,
+        "versions": versions,
+        "cuda": cuda,
         "hip": _told(lambda: torch.version.hip, None),
         "cudnn": None if cudnn is None else cudnn_version(cudnn),
         "architectures": tuple(architectures),
@@ -148,8 +150,8 @@ def _with_nvml(gpu: GpuFacts, nvml: Any | None, problem: str | None) -> GpuFacts
     if handle is None:
         return replace(gpu, nvml_problem=problem)
     memory = _told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2), None)
-    processes = _told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle), [])
-    own = sum(process.usedGpuMemory or 0 for process in processes if process.pid == os.getpid())
+    processes: list[Any] = _told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle), [])
+    own = sum(int(process.usedGpuMemory or 0) for process in processes if process.pid == os.getpid())
     return replace(
         gpu,
         free_memory_bytes=None if memory is None else int(memory.free),
