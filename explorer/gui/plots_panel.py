@@ -2,37 +2,227 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
+from explorer.gui.annotations import Timeline
+from explorer.gui.axes import time_end
+from explorer.gui.palette import theme
+from explorer.gui.panes import WAITING_WORDS, LossPane, MemoryPane, Pane, StepTimePane, ThroughputPane
+from explorer.gui.readout import Legend, coloured
+from explorer.gui.run_curves import RunCurves
 from explorer.results.environment import DeviceInfo
+from explorer.results.log import RunLog
 from explorer.results.sample import Sample, Segment
 
-if TYPE_CHECKING:
-    from explorer.results.log import RunLog
+REDRAW_MS = 100
+READOUT_S = 0.25
+"""Readouts change four times a second at most: faster ones cannot be read."""
+SHORTEST_S = 2.0
+"""The time axis shows at least this much while a run goes on."""
 
 
 class PlotsPanel(QWidget):
+    """Draws the run begun last from ``log``, at most ten times a second; ``add_samples`` only marks it as changed."""
+
     def __init__(self, log: RunLog, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._log = log
+        self._dark = False
+        self._run_id: int | None = None
+        self._curves: RunCurves | None = None
+        self._timeline = Timeline()
+        self._device: DeviceInfo | None = None
+        self._changed = False
+        self._following = True
+        self._frozen = False
+        self._redraws = True
+        self._ended = False
+        self._linking = False
+        self._readouts_at_s = 0.0
+        self._timer = QTimer(self)
+        self._timer.setInterval(REDRAW_MS)
+        self._timer.timeout.connect(self._tick)
 
-    def begin_run(self, run_id: int, config: RunConfig) -> None: ...
+        legend = Legend()
+        self._progress = QLabel()
+        self._progress.setObjectName("progress_label")
+        self._progress.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._progress.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        # Legend or progress, in one place: no steps come while there is progress to report.
+        self._side = QStackedWidget()
+        self._side.addWidget(legend)
+        self._side.addWidget(self._progress)
+        self._follow = QToolButton()
+        self._follow.setObjectName("follow_button")
+        self._follow.setText("Follow")
+        self._follow.setToolTip("Show the whole run again, and go on with it (or double-click a plot)")
+        self._follow.setEnabled(False)
+        self._follow.clicked.connect(self.follow)
 
-    def add_segment(self, run_id: int, config: RunConfig, segment: Segment) -> None: ...
+        self.throughput = ThroughputPane(legend, self._side, self._follow)
+        self.memory = MemoryPane()
+        self.loss = LossPane()
+        self.step_time = StepTimePane()
+        self._panes: tuple[Pane, ...] = (self.throughput, self.memory, self.loss, self.step_time)
+        below = QHBoxLayout()
+        below.setSpacing(8)
+        below.addWidget(self.loss, 1)
+        below.addWidget(self.step_time, 1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(8, 4, 8, 4)
+        column.setSpacing(4)
+        column.addWidget(self.throughput, 5)
+        column.addWidget(self.memory, 3)
+        column.addLayout(below, 3)
+        for pane in self._panes:
+            pane.plot.zoomed.connect(self._taken_in_hand)
+            pane.plot.reset_wanted.connect(self.follow)
+            pane.plot.getPlotItem().sigXRangeChanged.connect(self._link)
+        self.apply_theme(self._dark)
 
-    def add_samples(self, run_id: int, samples: Sequence[Sample]) -> None: ...
+    # ---- what the window tells it
 
-    def show_progress(self, text: str | None) -> None: ...
+    def begin_run(self, run_id: int, config: RunConfig) -> None:
+        """Clear the plots for run ``run_id``, which the log has begun.
 
-    def end_run(self, run_id: int) -> None: ...
+        Raises:
+            ValueError: the log does not know this run.
+        """
+        self._curves = RunCurves(self._log.run(run_id).columns)
+        self._curves.hold(self._frozen)
+        self._run_id = run_id
+        self._timeline = Timeline()
+        self._ended = False
+        self._readouts_at_s = 0.0
+        self.memory.set_cpu(config.device == "cpu" or (self._device is not None and self._device.kind == "cpu"))
+        for pane in self._panes:
+            pane.begin(run_id, config.workload)
+            pane.plot.annotations.show_timeline(self._timeline)
+        self._dress()
+        self.follow()
 
-    def set_frozen(self, frozen: bool) -> None: ...
+    def add_segment(self, run_id: int, config: RunConfig, segment: Segment) -> None:
+        """Mark where the setting changed, from the segment's first step on."""
+        if run_id == self._run_id:
+            self._timeline.name_segment(segment.index, segment.changes)
+            self.memory.set_cpu(config.device == "cpu")
 
-    def set_redraw(self, on: bool) -> None: ...
+    def add_samples(self, run_id: int, samples: Sequence[Sample]) -> None:
+        """Samples that the log has just taken in; drawn at the next redraw."""
+        if run_id == self._run_id:
+            for sample in samples:
+                self._timeline.add(sample)
+            self._mark_changed()
 
-    def set_device(self, device: DeviceInfo | None) -> None: ...
+    def show_progress(self, text: str | None) -> None:
+        """Say what the run is doing while no steps come; None when that is over."""
+        self._progress.setText(text or "")
+        self._progress.setToolTip(text or "")
+        self._side.setCurrentIndex(1 if text else 0)
+        if self._curves is not None and not self._curves.last_s():
+            self.throughput.plot.show_words(text or WAITING_WORDS)
 
-    def apply_theme(self, dark: bool) -> None: ...
+    def end_run(self, run_id: int) -> None:
+        """Draw the last samples and leave the picture as it is."""
+        if run_id == self._run_id:
+            self._ended = True
+            self._readouts_at_s = 0.0
+            self.show_progress(None)
+            self._mark_changed()
+
+    def set_frozen(self, frozen: bool) -> None:
+        """Keep the picture as it is now; samples go on being stored. Zooming still works."""
+        self._frozen = frozen
+        if self._curves is not None:
+            self._curves.hold(frozen)
+        self._dress()
+        self._mark_changed()
+
+    def set_redraw(self, on: bool) -> None:
+        """Turn drawing off and on: what the window's share in step times is measured with."""
+        self._redraws = on
+        self._mark_changed()
+
+    def set_device(self, device: DeviceInfo | None) -> None:
+        """Whose memory limit is drawn."""
+        self._device = device
+        self.memory.set_device(device)
+        self._mark_changed()
+
+    def follow(self) -> None:
+        """Show the whole run again, and go on with it."""
+        self._following = True
+        self._follow.setEnabled(False)
+        for pane in self._panes:
+            pane.plot.let_go()
+        self._mark_changed()
+
+    def apply_theme(self, dark: bool) -> None:
+        """Put on the light or the dark look."""
+        self._dark = dark
+        coloured(self._progress, theme(dark).text)
+        self._dress()
+
+    # ---- drawing
+
+    def redraw(self) -> None:
+        """Draw what is stored now."""
+        curves = self._curves
+        if curves is None:
+            return
+        last_s = curves.last_s()
+        if self._following:
+            end_s = max(last_s, 1e-3) if self._ended else time_end(max(last_s, SHORTEST_S))
+            self._show_times(curves.first_s(), end_s)
+        if last_s > 0:
+            low_s, high_s = self.throughput.plot.time_range()
+            for pane in self._panes:
+                pane.draw(curves, low_s, high_s)
+                pane.plot.annotations.update()
+        now_s = time.monotonic()
+        if now_s - self._readouts_at_s >= READOUT_S:
+            self._readouts_at_s = now_s
+            figures = curves.figures()
+            for pane in self._panes:
+                pane.show_figures(figures)
+
+    def _dress(self) -> None:
+        for pane in self._panes:
+            pane.dress(self._run_id, dark=self._dark, frozen=self._frozen)
+
+    def _mark_changed(self) -> None:
+        self._changed = True
+        if not self._timer.isActive():
+            self._timer.start()
+
+    def _tick(self) -> None:
+        if not self._changed:
+            self._timer.stop()
+        elif self._redraws:
+            self._changed = False
+            self.redraw()
+
+    # ---- one time axis for all
+
+    def _show_times(self, low_s: float, high_s: float) -> None:
+        self._linking = True
+        for pane in self._panes:
+            pane.plot.show_times(low_s, high_s)
+        self._linking = False
+
+    def _link(self, _: object, times: tuple[float, float]) -> None:
+        # pyqtgraph's own linking aligns plots of different widths by their pixels, so that the narrow ones would
+        # show a part of the time only.
+        if not self._linking:
+            self._show_times(*times)
+            self._mark_changed()
+
+    def _taken_in_hand(self) -> None:
+        self._following = False
+        self._follow.setEnabled(True)
+        self._mark_changed()

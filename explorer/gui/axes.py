@@ -1,0 +1,77 @@
+"""Axes whose ticks read as people say them: 50k, 8 GiB, 2:30; and the ranges that they end on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pyqtgraph as pg
+
+from explorer.gui.palette import si_number
+
+_TIME_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+_TIME_ENDS_S = (1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600)
+
+
+def round_up(value: float) -> float:
+    """The next of 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8 times a power of ten: an end for an axis that seldom moves."""
+    if not value > 0:
+        return 1.0
+    power: float = 10.0 ** math.floor(math.log10(value))
+    return next((m * power for m in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8) if m * power >= value * (1 - 1e-9)), 10 * power)
+
+
+def time_end(last_s: float) -> float:
+    """Where the time axis ends while a run has come to ``last_s``: it moves rarely, not with every step."""
+    hours = 3600.0
+    return next((end for end in _TIME_ENDS_S if end >= last_s), hours * math.ceil(last_s / hours * 2) / 2)
+
+
+def clock(time_s: float, step_s: float) -> str:
+    """``time_s`` as a tick: ``0.5 s``, ``90 s``, from two minutes on ``2:30``, then ``1:02:30``."""
+    if abs(time_s) < 120 or step_s < 1:
+        return f"{time_s:.1f} s" if step_s < 1 else f"{time_s:.0f} s"
+    hours, rest = divmod(round(time_s), 3600)
+    minutes, seconds = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+class PlainAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph has no types
+    """Numbers as they are: never a hidden factor such as "x0.001" in the label."""
+
+    def __init__(self, orientation: str, title: str | None) -> None:
+        super().__init__(orientation)
+        self.enableAutoSIPrefix(False)
+        # The first and the last tick lie on the plot's edge, and their words beyond it: there is room for them.
+        self.setStyle(hideOverlappingLabels=False)
+        if title is not None:
+            self.setLabel(title)
+
+
+class SiAxis(PlainAxis):
+    """Large numbers with SI prefixes: 50k, 1.5M."""
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        return [_without_trailing_zeros(si_number(value)) for value in values]
+
+
+class TimeAxis(PlainAxis):
+    """Time of the run, ticks at round seconds, minutes and hours; they carry their unit, so it needs no title."""
+
+    def __init__(self) -> None:
+        super().__init__("bottom", None)
+
+    def tickSpacing(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, float]]:
+        most = max(size / 70, 2)
+        step = next((s for s in _TIME_STEPS_S if (maxVal - minVal) / s <= most), _TIME_STEPS_S[-1])
+        return [(step, 0.0)]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        return [clock(value, spacing) for value in values]
+
+
+def _without_trailing_zeros(number: str) -> str:
+    digits = number.rstrip("kMGT")
+    if "." in digits:
+        return digits.rstrip("0").rstrip(".") + number[len(digits) :]
+    return number

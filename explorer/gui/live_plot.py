@@ -1,0 +1,184 @@
+"""One plot of a run against time: curves, hatching and markers, a limit line, and words while it is empty."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor, QMouseEvent, QPen, QResizeEvent
+from PySide6.QtWidgets import QLabel, QWidget
+
+from explorer.gui.annotations import Annotations
+from explorer.gui.axes import PlainAxis, TimeAxis, round_up
+from explorer.gui.palette import Theme
+from explorer.gui.readout import coloured
+
+LEFT_AXIS_PX = 62
+BOTTOM_AXIS_PX = 22
+
+
+class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
+    """A plot whose curves are set as a whole, ten times a second at most.
+
+    Args:
+        name: objectName.
+        title: accessible name.
+        axis: the left axis.
+        from_zero: whether the left axis begins at zero.
+        words: whether markers and hatched stretches are labelled here.
+    """
+
+    zoomed = Signal()
+    """The person took the range in hand."""
+    reset_wanted = Signal()
+    """A double click: show everything again."""
+
+    def __init__(
+        self, *, name: str, title: str, axis: PlainAxis, from_zero: bool, words: bool, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent, axisItems={"left": axis, "bottom": TimeAxis()})
+        self.setObjectName(name)
+        self.setAccessibleName(title)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._from_zero = from_zero
+        self._curves: list[pg.PlotDataItem] = []
+        self._hand_set = False
+        item = self.getPlotItem()
+        item.hideButtons()
+        item.setMenuEnabled(False)
+        item.setContentsMargins(0, 8, 20, 0)
+        axis.setWidth(LEFT_AXIS_PX)
+        item.getAxis("bottom").setHeight(BOTTOM_AXIS_PX)
+        self._view: pg.ViewBox = item.getViewBox()
+        self._view.disableAutoRange()
+        self._view.setLimits(xMin=0, yMin=0 if from_zero else None, minXRange=1e-3)
+        self._view.setRange(xRange=(0, 10), yRange=(0, 1), padding=0)
+        self._view.sigRangeChangedManually.connect(self._taken_in_hand)
+        self.annotations = Annotations(words=words)
+        self.addItem(self.annotations, ignoreBounds=True)
+        self._limit = pg.InfiniteLine(angle=0, movable=False)
+        self._limit.setZValue(60)
+        self._limit.setVisible(False)
+        self.addItem(self._limit, ignoreBounds=True)
+        self._empty = QLabel(self)
+        self._empty.hide()
+        self._empty.setWordWrap(True)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        # The plot's size is not final when it is resized: its view follows in the next layout pass.
+        self._view.sigResized.connect(self._place_words)
+
+    def add_curve(self, *, above: bool = False) -> pg.PlotDataItem:
+        """A new empty curve over those added before, and with ``above`` over those to come as well; its pen comes
+        from ``dress``.
+        """
+        curve = pg.PlotDataItem(antialias=False, connect="finite", skipFiniteCheck=False)
+        curve.setZValue(40 if above else len(self._curves))
+        self.addItem(curve)
+        self._curves.append(curve)
+        return curve
+
+    @staticmethod
+    def dress(
+        curve: pg.PlotDataItem,
+        colour: QColor,
+        *,
+        width: float = 1.0,
+        style: Qt.PenStyle = Qt.PenStyle.SolidLine,
+        fill: QColor | None = None,
+    ) -> None:
+        """Give ``curve`` its pen, and a fill down to zero where ``fill`` is given."""
+        pen = QPen(colour, width, style)
+        pen.setCosmetic(True)
+        curve.setPen(pen)
+        curve.setFillBrush(fill)
+        curve.setFillLevel(None if fill is None else 0.0)
+
+    def clear_curves(self) -> None:
+        """Take the data out of every curve."""
+        for curve in self._curves:
+            curve.setData([], [])
+
+    def show_words(self, text: str | None) -> None:
+        """Words in the middle of the plot while there is nothing to draw; None takes them away."""
+        self._empty.setText(text or "")
+        if self._empty.isHidden() != (text is None):
+            self._empty.setVisible(text is not None)
+            # Ticks of an empty plot would be numbers of nothing.
+            self.showGrid(x=text is None, y=text is None, alpha=0.22)
+            for side in ("left", "bottom"):
+                self.getPlotItem().getAxis(side).setStyle(showValues=text is None)
+        self.setAccessibleDescription(text or "")
+        self._place_words()
+
+    def words(self) -> str:
+        return self._empty.text()
+
+    def show_limit(self, value: float | None) -> None:
+        """A line across the plot at ``value``."""
+        self._limit.setVisible(value is not None)
+        if value is not None:
+            self._limit.setValue(value)
+
+    def bins(self) -> int:
+        """How many stretches of time the plot can tell apart: its width in pixels."""
+        return max(int(self._view.width()), 50)
+
+    def time_range(self) -> tuple[float, float]:
+        """What part of the time axis is shown, in seconds."""
+        low_s, high_s = self._view.viewRange()[0]
+        return float(low_s), float(high_s)
+
+    def show_times(self, low_s: float, high_s: float) -> None:
+        """Show this part of the time axis."""
+        if self.time_range() != (low_s, high_s):
+            self._view.setXRange(low_s, high_s, padding=0)
+
+    def fit(self, low: float, high: float) -> None:
+        """Show values from ``low`` to ``high``, rounded outwards so that the axis moves seldom; does nothing while
+        the person has the range in hand.
+        """
+        if self._hand_set or not (np.isfinite(low) and np.isfinite(high)):
+            return
+        if self._from_zero:
+            ends = (0.0, round_up(high))
+        else:
+            step = round_up((high - low or abs(high) or 1.0) / 4)
+            ends = (np.floor(low / step) * step, np.ceil(high / step) * step)
+            if ends[0] == ends[1]:
+                ends = (ends[0] - step, ends[1] + step)
+        if tuple(self._view.viewRange()[1]) != ends:
+            self._view.setYRange(*ends, padding=0)
+
+    def let_go(self) -> None:
+        """Follow the data again."""
+        self._hand_set = False
+
+    def apply_theme(self, look: Theme) -> None:
+        self.setBackground(QColor(look.background))
+        for side in ("left", "bottom"):
+            axis = self.getPlotItem().getAxis(side)
+            axis.setPen(QColor(look.grid))
+            axis.setTickPen(QColor(look.grid))
+            axis.setTextPen(QColor(look.muted))
+        self._limit.setPen(QPen(QColor(look.problem), 0, Qt.PenStyle.DashDotLine))
+        self.annotations.apply_theme(look)
+        coloured(self._empty, look.muted)
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.reset_wanted.emit()
+        event.accept()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_words()
+
+    def _taken_in_hand(self) -> None:
+        self._hand_set = True
+        self.zoomed.emit()
+
+    def _place_words(self) -> None:
+        if not hasattr(self, "_empty"):
+            return
+        left = LEFT_AXIS_PX + 16
+        self._empty.setGeometry(left, 8, max(self.width() - left - 26, 0), max(self.height() - 56, 0))

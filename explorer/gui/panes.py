@@ -1,0 +1,280 @@
+"""The four panes of the plots panel: each a plot under a header that says its figures."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from explorer.config import Workload
+from explorer.gui.axes import PlainAxis, SiAxis
+from explorer.gui.envelope import Floats
+from explorer.gui.live_plot import LivePlot
+from explorer.gui.palette import NOTHING, blend, gib, milliseconds, run_colour, run_style, si_number, theme
+from explorer.gui.readout import Caption, Key, Legend, Readout
+from explorer.gui.run_curves import Figures, RunCurves
+from explorer.results.environment import DeviceInfo
+
+WAITING_WORDS = "Waiting for the first step."
+
+
+class Pane(QWidget):
+    """A plot and its header: caption, readouts and, where given, a widget that takes the rest of the row."""
+
+    idle_words: str
+    """What the empty plot teaches before the first run."""
+
+    def __init__(self, caption: str, plot: LivePlot, readouts: tuple[Readout, ...], *side: QWidget) -> None:
+        super().__init__()
+        self.plot = plot
+        self._readouts = readouts
+        self._caption = Caption(caption)
+        header = QWidget()
+        # Words that do not fit are cut at the right; they must not keep the window from being made narrow.
+        header.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        row = QHBoxLayout(header)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(14)
+        for widget in (self._caption, *readouts):
+            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignBaseline)
+        for index, widget in enumerate(side):
+            row.addWidget(widget, 0 if index else 1, Qt.AlignmentFlag.AlignVCenter)
+        if not side:
+            row.addStretch(1)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(2)
+        column.addWidget(header)
+        column.addWidget(plot, 1)
+        plot.show_words(self.idle_words)
+
+    def begin(self, run_id: int, workload: Workload) -> None:
+        """Clear the pane for a run."""
+        self.plot.clear_curves()
+        self.plot.show_words(WAITING_WORDS)
+
+    @abstractmethod
+    def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
+        """Draw the run from ``low_s`` to ``high_s``; it has at least one sample."""
+
+    @abstractmethod
+    def show_figures(self, figures: Figures) -> None: ...
+
+    def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
+        """Put on the colours of a look, and those of the run where there is one."""
+        look = theme(dark)
+        self.plot.apply_theme(look)
+        self._caption.apply_theme(look)
+        for readout in self._readouts:
+            readout.apply_theme(look)
+
+
+class ThroughputPane(Pane):
+    """Tokens/s: every step faint, the median of short windows over it."""
+
+    idle_words = (
+        "Press Start (F5): GPT-2 trains on text, with nothing optimized.\n"
+        "Then flip one toggle: the curve shows what it does, from the next step on."
+    )
+
+    def __init__(self, legend: Legend, *side: QWidget) -> None:
+        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=2.0)
+        self.step_readout = Readout("Median of the last second", "ms/step", widest="8,888", scale=1.4)
+        axis = SiAxis("left", "tokens/s")
+        plot = LivePlot(name="throughput_plot", title="Throughput", axis=axis, from_zero=True, words=True)
+        super().__init__("Throughput", plot, (self.rate_readout, self.step_readout), *side)
+        self._legend = legend
+        self._unit = "step"
+        # The first curve of the plot is the main one; it lies on top.
+        self._median = plot.add_curve(above=True)
+        self._each = plot.add_curve()
+
+    def begin(self, run_id: int, workload: Workload) -> None:
+        super().begin(run_id, workload)
+        self._unit = "token" if workload == "generate" else "step"
+        self.rate_readout.show_number(NOTHING)
+        self.step_readout.show_number(NOTHING, f"ms/{self._unit}")
+
+    def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
+        self._each.setData(*curves.rate(low_s, high_s, self.plot.bins()))
+        times_s, medians = curves.median_rate()
+        shown = slice(max(int(np.searchsorted(times_s, low_s)) - 1, 0), int(np.searchsorted(times_s, high_s)) + 1)
+        self._median.setData(times_s[shown], medians[shown])
+        self.plot.fit(0, 1.15 * _highest(medians[shown]))
+        self.plot.show_words(None)
+
+    def show_figures(self, figures: Figures) -> None:
+        self.rate_readout.show_number(si_number(figures.tokens_per_s))
+        self.step_readout.show_number(milliseconds(figures.step_ms).removesuffix(" ms"))
+
+    def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
+        super().dress(run_id, dark=dark, frozen=frozen)
+        if run_id is None:
+            return
+        look = theme(dark)
+        colour, style = run_colour(run_id, dark), run_style(run_id)
+        faint = blend(colour, QColor(look.background), 0.45)
+        self.plot.dress(self._each, faint)
+        self.plot.dress(self._median, colour, width=2.0, style=style)
+        name = f"run {run_id}{', frozen' if frozen else ''}"
+        self._legend.show_keys(
+            (
+                Key(words=f"{name}: median of 0.25 s", colour=colour, width=2.0, style=style),
+                Key(words=f"each {self._unit}", colour=faint),
+            ),
+            look,
+        )
+
+
+class MemoryPane(Pane):
+    """Memory of the device in layers; on the CPU the worker's resident memory."""
+
+    idle_words = "What a step needs at its peak, what the allocator holds, and what is in use on the device."
+    # From the largest to the smallest: each is filled down to zero and hides the lower part of those before.
+    _SHARES = {"device_used_bytes": 0.14, "reserved_bytes": 0.3, "peak_allocated_bytes": 0.55}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.peak_readout = Readout("Largest sum of live tensors within a step", "in a step", widest="888.8 GiB")
+        self.held_readout = Readout("What the allocator holds, its cache included", "held", widest="888.8 GiB")
+        self.used_readout = Readout("Memory in use on the device, by whomever", "in use", widest="888.8 GiB")
+        axis = PlainAxis("left", "GiB")
+        plot = LivePlot(name="memory_plot", title="Memory", axis=axis, from_zero=True, words=False)
+        readouts = (self.peak_readout, self.held_readout, self.used_readout)
+        super().__init__("Memory", plot, readouts)
+        self._of = dict(zip(reversed(self._SHARES), readouts, strict=True))
+        self._layers = {name: plot.add_curve() for name in self._SHARES}
+        self._device: DeviceInfo | None = None
+        self._on_cpu = False
+
+    def set_device(self, device: DeviceInfo | None) -> None:
+        self._device = device
+
+    def set_cpu(self, on_cpu: bool) -> None:
+        """Whether the run is on the CPU, where there is no allocator to ask."""
+        self._on_cpu = on_cpu
+        self.peak_readout.setVisible(not on_cpu)
+        self.held_readout.setVisible(not on_cpu)
+
+    def begin(self, run_id: int, workload: Workload) -> None:
+        super().begin(run_id, workload)
+        for readout in self._readouts:
+            readout.show_number(NOTHING)
+
+    def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
+        highest_gib = 0.0
+        for name, curve in self._layers.items():
+            x, y = curves.memory_gib(name, low_s, high_s, self.plot.bins())
+            _set_measured(curve, x, y)
+            highest_gib = float(np.fmax(highest_gib, _highest(y)))
+        limit_gib = self._device.total_memory_bytes / 2**30 if self._device is not None else 0.0
+        # A limit far above would press the layers flat; the header says it anyway.
+        near = highest_gib > 0.4 * limit_gib > 0
+        self.plot.show_limit(limit_gib if near else None)
+        self.plot.fit(0, max(1.15 * highest_gib, 1.05 * limit_gib if near else 0.0))
+        self.plot.show_words(None if highest_gib else "Memory is not measured here.")
+
+    def show_figures(self, figures: Figures) -> None:
+        self.peak_readout.show_number(gib(figures.peak_allocated_bytes))
+        self.held_readout.show_number(gib(figures.reserved_bytes))
+        words = "resident in the worker" if self._on_cpu else "in use"
+        of = f" of {gib(self._device.total_memory_bytes)}" if self._device is not None else ""
+        self.used_readout.show_number(gib(figures.device_used_bytes), words + of)
+
+    def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
+        super().dress(run_id, dark=dark, frozen=frozen)
+        if run_id is None:
+            return
+        colour, ground = run_colour(run_id, dark), QColor(theme(dark).background)
+        for name, share in self._SHARES.items():
+            fill = blend(colour, ground, share)
+            self.plot.dress(self._layers[name], blend(colour, ground, min(1.0, share + 0.35)), fill=fill)
+            self._of[name].show_patch(fill)
+
+
+class LossPane(Pane):
+    """Loss of every training step."""
+
+    idle_words = "Loss of each training step: an optimization should not change where it goes."
+
+    def __init__(self) -> None:
+        self.loss_readout = Readout("Loss of the last step, in nats a token", "", widest="88.888")
+        axis = PlainAxis("left", "nats")
+        plot = LivePlot(name="loss_plot", title="Loss", axis=axis, from_zero=False, words=False)
+        super().__init__("Loss", plot, (self.loss_readout,))
+        self._curve = plot.add_curve()
+        self._generates = False
+
+    def begin(self, run_id: int, workload: Workload) -> None:
+        super().begin(run_id, workload)
+        self._generates = workload == "generate"
+        self.loss_readout.show_number(NOTHING)
+        if self._generates:
+            self.plot.show_words("No loss in generation.")
+
+    def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
+        if self._generates:
+            return
+        x, y = curves.plain("loss", low_s, high_s, self.plot.bins())
+        _set_measured(self._curve, x, y)
+        finite = y[np.isfinite(y)]
+        if len(finite):
+            self.plot.fit(float(finite.min()), float(finite.max()))
+            self.plot.show_words(None)
+
+    def show_figures(self, figures: Figures) -> None:
+        self.loss_readout.show_number(f"{figures.loss:.3f}" if np.isfinite(figures.loss) else NOTHING)
+
+    def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
+        super().dress(run_id, dark=dark, frozen=frozen)
+        self.plot.dress(self._curve, run_colour(run_id or 0, dark))
+
+
+class StepTimePane(Pane):
+    """Time of every step."""
+
+    idle_words = "Time of each step, its median and its 95th percentile."
+
+    def __init__(self) -> None:
+        self.p50_readout = Readout("Median of the last 1000 steps", "", lead="p50", widest="8,888 ms")
+        self.p95_readout = Readout("95th percentile of the last 1000 steps", "", lead="p95", widest="8,888 ms")
+        self._axis = PlainAxis("left", "ms/step")
+        plot = LivePlot(name="step_time_plot", title="Step time", axis=self._axis, from_zero=True, words=False)
+        super().__init__("Step time", plot, (self.p50_readout, self.p95_readout))
+        self._curve = plot.add_curve()
+
+    def begin(self, run_id: int, workload: Workload) -> None:
+        super().begin(run_id, workload)
+        self._axis.setLabel("ms/token" if workload == "generate" else "ms/step")
+        self.p50_readout.show_number(NOTHING)
+        self.p95_readout.show_number(NOTHING)
+
+    def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
+        x, y = curves.plain("step_ms", low_s, high_s, self.plot.bins())
+        self._curve.setData(x, y)
+        # Compile and single stalls may leave the picture: they would press everything else flat.
+        typical_ms = curves.typical_step_ms()
+        self.plot.fit(0, 1.3 * (typical_ms if np.isfinite(typical_ms) else _highest(y)))
+        self.plot.show_words(None)
+
+    def show_figures(self, figures: Figures) -> None:
+        self.p50_readout.show_number(milliseconds(figures.step_ms_p50))
+        self.p95_readout.show_number(milliseconds(figures.step_ms_p95))
+
+    def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
+        super().dress(run_id, dark=dark, frozen=frozen)
+        self.plot.dress(self._curve, run_colour(run_id or 0, dark))
+
+
+def _highest(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if len(finite) else float("nan")
+
+
+def _set_measured(curve: pg.PlotDataItem, x: Floats, y: Floats) -> None:
+    """Draw the points; nothing where none of them was measured."""
+    measured = bool(np.isfinite(y).any())
+    curve.setData(x if measured else [], y if measured else [])

@@ -1,0 +1,139 @@
+"""What the plots draw of one run, taken from its stored samples at each redraw. Knows no widget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from explorer.gui.envelope import Envelope, Floats, WindowMedians
+from explorer.results.ring import PHASE_CODES, SampleColumns
+from explorer.results.sample import NAN
+
+MEDIAN_WINDOW_S = 0.25
+READOUT_WINDOW_S = 1.0
+STEP_TIMES = 1000
+"""Steps that the p50 and p95 of step time are over: enough for a 95th percentile, recent enough to follow."""
+
+Points = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the readouts say. NaN, or -1 for bytes, where there is nothing to say yet."""
+
+    tokens_per_s: float = NAN
+    """Median over the last second, compile and prefill left out; likewise the next."""
+    step_ms: float = NAN
+    step_ms_p50: float = NAN
+    """Over the last 1000 such steps of the current segment; likewise the next."""
+    step_ms_p95: float = NAN
+    loss: float = NAN
+    peak_allocated_bytes: int = -1
+    """Largest over the last second; likewise the next two."""
+    reserved_bytes: int = -1
+    device_used_bytes: int = -1
+
+
+class RunCurves:
+    """Curves and figures of the run whose samples are ``columns``; ``rows`` can be held where they are."""
+
+    def __init__(self, columns: SampleColumns) -> None:
+        self._columns = columns
+        self._held_at: int | None = None
+        self._envelopes: dict[str, Envelope] = {}
+        self._medians = WindowMedians(MEDIAN_WINDOW_S)
+
+    def hold(self, held: bool) -> None:
+        """Leave out all samples that come from now on, until let go."""
+        self._held_at = self._columns.dropped + len(self._columns) if held else None
+
+    def last_s(self) -> float:
+        """Time of the last sample in seconds; 0 without any."""
+        time_s = self._column("time_s")
+        return float(time_s[-1]) if len(time_s) else 0.0
+
+    def first_s(self) -> float:
+        """Time of the oldest sample that is still kept, if older ones were let go; else 0."""
+        time_s = self._column("time_s")
+        return float(time_s[0]) if self._columns.dropped and len(time_s) else 0.0
+
+    def rate(self, low_s: float, high_s: float, bins: int) -> Points:
+        """Tokens/s of every step."""
+        return self._envelope("rate", self._rates, low_s, high_s, bins)
+
+    def median_rate(self) -> Points:
+        """Median tokens/s in windows of 0.25 s; a longer step is a window of its own."""
+        return self._medians.points(
+            self._column("time_s"), self._column("segment"), self._rates, dropped=self._columns.dropped
+        )
+
+    def memory_gib(self, name: str, low_s: float, high_s: float, bins: int) -> Points:
+        """A byte column in GiB."""
+        return self._envelope(name, lambda rows: _known(self._column(name)[rows]) / 2**30, low_s, high_s, bins)
+
+    def plain(self, name: str, low_s: float, high_s: float, bins: int) -> Points:
+        """A column as it is."""
+        return self._envelope(name, lambda rows: self._column(name)[rows], low_s, high_s, bins)
+
+    def typical_step_ms(self) -> float:
+        """Largest step time of the kept samples but for compile, prefill and the slowest 1%; NaN without any."""
+        times = self._column("step_ms")[-50 * STEP_TIMES :][self._timed()[-50 * STEP_TIMES :]]
+        return float(np.quantile(times, 0.99)) if len(times) else NAN
+
+    def figures(self) -> Figures:
+        """What the readouts say now."""
+        time_s = self._column("time_s")
+        if not len(time_s):
+            return Figures()
+        first = int(np.searchsorted(time_s, time_s[-1] - READOUT_WINDOW_S, side="right"))
+        recent = slice(first, len(time_s))
+        timed = self._timed()
+        counted = timed[recent]
+        segment = self._column("segment")
+        latest = slice(max(int(np.searchsorted(segment, segment[-1])), len(segment) - STEP_TIMES), len(segment))
+        times = self._column("step_ms")[latest][timed[latest]]
+        p50, p95 = np.quantile(times, (0.5, 0.95)) if len(times) else (NAN, NAN)
+        return Figures(
+            tokens_per_s=_median(self._rates(recent)[counted]),
+            step_ms=_median(self._column("step_ms")[recent][counted]),
+            step_ms_p50=float(p50),
+            step_ms_p95=float(p95),
+            loss=float(self._column("loss")[-1]),
+            peak_allocated_bytes=int(self._column("peak_allocated_bytes")[recent].max()),
+            reserved_bytes=int(self._column("reserved_bytes")[recent].max()),
+            device_used_bytes=int(self._column("device_used_bytes")[recent].max()),
+        )
+
+    def _column(self, name: str) -> Floats:
+        column = self._columns.column(name)
+        return column if self._held_at is None else column[: max(self._held_at - self._columns.dropped, 0)]
+
+    def _timed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        phase = self._column("phase")
+        timed: np.ndarray[tuple[int], np.dtype[np.bool_]] = (phase != PHASE_CODES["compile"]) & (
+            phase != PHASE_CODES["prefill"]
+        )
+        return timed
+
+    def _rates(self, rows: slice) -> Floats:
+        step_ms = self._column("step_ms")[rows]
+        rates = np.full(len(step_ms), np.nan)
+        np.divide(self._column("tokens")[rows], step_ms / 1e3, out=rates, where=step_ms > 0)
+        return rates
+
+    def _envelope(self, name: str, values: Callable[[slice], Floats], low_s: float, high_s: float, bins: int) -> Points:
+        envelope = self._envelopes.setdefault(name, Envelope())
+        return envelope.points(
+            self._column("time_s"), values, dropped=self._columns.dropped, low_s=low_s, high_s=high_s, bins=bins
+        )
+
+
+def _known(sizes: Floats) -> Floats:
+    """Sizes in bytes with NaN for those not measured."""
+    return np.where(sizes >= 0, sizes, np.nan)
+
+
+def _median(values: Floats) -> float:
+    return float(np.median(values)) if len(values) else NAN
