@@ -1,0 +1,272 @@
+"""Telemetry over a stand-in for NVML, which is the world outside: unsupported fields, failures, a driver that goes."""
+
+import math
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from explorer.engine.resident import resident_bytes
+from explorer.engine.telemetry import INTERVAL_S, Reading, Telemetry
+from explorer.results.environment import DeviceInfo
+
+UUID = "5c8f4c1e-0000-1111-2222-333344445555"
+GPU = DeviceInfo(id="cuda:0", kind="cuda", name="NVIDIA H200", total_memory_bytes=2**37, uuid=UUID)
+CPU = DeviceInfo(id="cpu", kind="cpu", name="AMD EPYC", total_memory_bytes=2**34)
+NOT_SUPPORTED, DRIVER_NOT_LOADED, GPU_IS_LOST, NOT_FOUND = 3, 9, 15, 6
+
+
+class Error(Exception):
+    def __init__(self, value):
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+class Nvml:
+    """Answers as pynvml does. ``broken``: by function's name, the error number that it raises."""
+
+    NVMLError = Error
+
+    def __init__(self, uuid=f"GPU-{UUID}", **broken):
+        self.uuid = uuid
+        self.broken = broken
+        self.opened = 0
+        self.calls = []
+
+    def _answer(self, name, value):
+        self.calls.append(name)
+        if name in self.broken:
+            raise Error(self.broken[name])
+        return value
+
+    def nvmlInit(self):
+        self._answer("nvmlInit", None)
+        self.opened += 1
+
+    def nvmlShutdown(self):
+        self.opened -= 1
+        self._answer("nvmlShutdown", None)
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid.decode() != self.uuid:
+            raise Error(NOT_FOUND)
+        return self._answer("nvmlDeviceGetHandleByUUID", "handle")
+
+    def nvmlDeviceGetMemoryInfo(self, handle, version):
+        assert (handle, version) == ("handle", 0x02000028)
+        return self._answer("nvmlDeviceGetMemoryInfo", SimpleNamespace(used=7_000, free=1_000))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle):
+        own = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5_000)
+        other = SimpleNamespace(pid=os.getpid() + 1, usedGpuMemory=2_000)
+        return self._answer("nvmlDeviceGetComputeRunningProcesses", [other, own])
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return self._answer("nvmlDeviceGetPowerUsage", 540_500)
+
+    def nvmlDeviceGetTemperature(self, handle, sensor):
+        assert sensor == 0
+        return self._answer("nvmlDeviceGetTemperature", 61)
+
+    def nvmlDeviceGetClockInfo(self, handle, clock):
+        assert clock == 1
+        return self._answer("nvmlDeviceGetClockInfo", 1980)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+        return self._answer("nvmlDeviceGetTotalEnergyConsumption", 123_456)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return self._answer("nvmlDeviceGetCurrentClocksThrottleReasons", 4)
+
+
+@pytest.fixture
+def start():
+    """Starts telemetry; whatever a test started is closed after it."""
+    started = []
+
+    def begin(device, nvml=None):
+        started.append(Telemetry(device, nvml))
+        return started[-1]
+
+    yield begin
+    for telemetry in started:
+        telemetry.close()
+    assert all(thread.name != "telemetry" for thread in threading.enumerate())
+
+
+def later(telemetry, condition, timeout_s=5.0):
+    """The first reading from the thread that fulfils ``condition``."""
+    before, deadline = telemetry.latest(), time.monotonic() + timeout_s
+    never = threading.Event()
+    while time.monotonic() < deadline:
+        reading = telemetry.latest()
+        if reading is not before and condition(reading):
+            return reading
+        never.wait(INTERVAL_S / 10)
+    raise AssertionError(f"no such reading came; the last is {telemetry.latest()}")
+
+
+def without_time(reading):
+    """All fields but the time, as text, so that NaN equals NaN."""
+    return [f"{name}={getattr(reading, name)}" for name in Reading.__slots__ if name != "time_s"]
+
+
+FULL = Reading(
+    device_used_bytes=7_000,
+    process_used_bytes=5_000,
+    power_w=540.5,
+    temperature_c=61.0,
+    sm_clock_mhz=1980.0,
+    energy_mj=123_456,
+    throttle_reasons=4,
+)
+
+
+def test_that_every_field_is_read_in_its_unit_at_once_and_from_the_thread(start):
+    telemetry = start(GPU, Nvml())
+    assert telemetry.problem is None
+    assert without_time(telemetry.latest()) == without_time(FULL)
+    first = telemetry.latest().time_s
+    assert without_time(later(telemetry, lambda reading: reading.time_s > first)) == without_time(FULL)
+
+
+@pytest.mark.parametrize(
+    ("torch_says", "nvml_says"),
+    [(UUID, f"GPU-{UUID}"), (UUID, f"MIG-{UUID}"), (f"GPU-{UUID}", f"GPU-{UUID}"), (f"MIG-{UUID}", f"MIG-{UUID}")],
+)
+def test_that_the_device_is_found_by_its_uuid_whole_or_slice(start, torch_says, nvml_says):
+    device = DeviceInfo(id="cuda:1", kind="cuda", name="GPU", total_memory_bytes=1, uuid=torch_says)
+    assert start(device, Nvml(uuid=nvml_says)).latest().temperature_c == 61.0
+
+
+def test_that_a_field_which_is_not_supported_is_not_told_nor_asked_again(start):
+    nvml = Nvml(nvmlDeviceGetPowerUsage=NOT_SUPPORTED)
+    telemetry = start(GPU, nvml)
+    reading = later(telemetry, lambda reading: True)
+    assert math.isnan(reading.power_w)
+    assert (reading.temperature_c, reading.device_used_bytes) == (61.0, 7_000)
+    assert nvml.calls.count("nvmlDeviceGetPowerUsage") == 1
+
+
+def test_that_a_function_which_this_pynvml_lacks_leaves_the_others(start, monkeypatch):
+    monkeypatch.delattr(Nvml, "nvmlDeviceGetTotalEnergyConsumption")
+    reading = start(GPU, Nvml()).latest()
+    assert (reading.energy_mj, reading.power_w) == (-1, 540.5)
+
+
+@pytest.mark.parametrize("processes", [[], [SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)]])
+def test_that_memory_by_process_is_not_told_where_nvml_hides_it(start, monkeypatch, processes):
+    monkeypatch.setattr(Nvml, "nvmlDeviceGetComputeRunningProcesses", lambda self, handle: processes)
+    reading = start(GPU, Nvml()).latest()
+    assert (reading.process_used_bytes, reading.device_used_bytes) == (-1, 7_000)
+
+
+def test_that_what_fails_amid_a_run_is_not_told_until_it_answers_again(start):
+    nvml = Nvml()
+    telemetry = start(GPU, nvml)
+    nvml.broken = {name: GPU_IS_LOST for name in dir(Nvml) if name.startswith("nvmlDeviceGet")}
+    lost = later(telemetry, lambda reading: math.isnan(reading.power_w) and reading.energy_mj == -1)
+    assert without_time(lost) == without_time(Reading())
+    nvml.broken = {}
+    assert without_time(later(telemetry, lambda reading: reading.energy_mj != -1 and reading.power_w > 0))
+
+
+def test_that_a_driver_unloaded_amid_a_run_does_not_disturb_the_end(start):
+    nvml = Nvml()
+    telemetry = start(GPU, nvml)
+    nvml.broken = {name: DRIVER_NOT_LOADED for name in dir(Nvml) if name.startswith("nvml")}
+    telemetry.close()
+    assert nvml.calls.count("nvmlShutdown") == 1
+
+
+def test_that_closing_ends_the_thread_and_leaves_nvml_once(start):
+    nvml = Nvml()
+    telemetry = start(GPU, nvml)
+    assert nvml.opened == 1
+    assert [thread.name for thread in threading.enumerate()].count("telemetry") == 1
+    telemetry.close()
+    telemetry.close()
+    assert nvml.opened == 0
+    assert all(thread.name != "telemetry" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("nvml", "opened", "words"),
+    [
+        (Nvml(nvmlInit=DRIVER_NOT_LOADED), 0, "did not open (NVML error 9)"),
+        (Nvml(uuid="GPU-of-somebody-else"), 0, "does not find the device"),
+    ],
+)
+def test_that_without_nvml_torch_is_asked_for_memory_and_the_reason_is_kept(start, monkeypatch, nvml, opened, words):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: asked.append(device) or (300, 1_000))
+    telemetry = start(GPU, nvml)
+    assert without_time(telemetry.latest()) == without_time(Reading(device_used_bytes=700))
+    assert asked[0] == "cuda:0"
+    assert words in telemetry.problem
+    assert nvml.opened == opened
+
+
+def test_that_a_cuda_context_that_died_does_not_end_the_thread(start, monkeypatch):
+    def dead(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", dead)
+    telemetry = start(GPU, Nvml(nvmlInit=DRIVER_NOT_LOADED))
+    assert later(telemetry, lambda reading: True).device_used_bytes == -1
+
+
+def test_that_on_the_cpu_the_resident_memory_of_this_process_is_read(start):
+    before = start(CPU).latest()
+    held = bytearray(b"\x01") * 2**26
+    reading = start(CPU).latest()
+    assert reading.device_used_bytes == reading.process_used_bytes
+    # The buffer's 64 MiB, within 8 MiB of what else the interpreter does meanwhile.
+    assert abs(reading.device_used_bytes - before.device_used_bytes - len(held)) < 2**23
+    assert math.isnan(reading.power_w)
+
+
+def test_that_resident_memory_is_what_the_system_counts():
+    with open("/proc/self/status") as status:
+        kib = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+    # Two looks at a running process, and the kernel folds its counters per thread now and then.
+    assert abs(resident_bytes() - kib * 1024) < 2**22
+
+
+@pytest.mark.gpu
+def test_that_nvml_tells_what_this_gpu_does(start):
+    from explorer.engine.device import environment
+
+    device = environment().device("cuda")
+    telemetry = start(device)
+    assert telemetry.problem is None
+    before = telemetry.latest()
+    held = torch.ones(2**28, device=device.id)  # 1 GiB in float32
+    torch.cuda.synchronize()
+    after = later(telemetry, lambda reading: reading.device_used_bytes - before.device_used_bytes >= 2**30)
+    assert after.process_used_bytes == -1 or after.process_used_bytes >= held.nbytes
+    assert 5 < after.power_w < 2_000
+    assert 5 < after.temperature_c < 110
+    assert 100 < after.sm_clock_mhz < 4_000
+    assert after.energy_mj >= before.energy_mj
+
+
+@pytest.mark.gpu
+def test_that_reading_memory_through_torch_leaves_a_graph_capture_alone(start):
+    device = DeviceInfo(id="cuda:0", kind="cuda", name="GPU", total_memory_bytes=1, uuid=UUID)
+    telemetry = start(device, Nvml(nvmlInit=DRIVER_NOT_LOADED))
+    x = torch.ones(1024, device="cuda")
+    torch.cuda.synchronize()
+    graph, readings = torch.cuda.CUDAGraph(), set()
+    with torch.cuda.graph(graph):
+        y = x
+        while len(readings) < 4:
+            y = y + 1
+            readings.add(later(telemetry, lambda reading: True).time_s)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert y[0].item() == 1 + 4
+    assert telemetry.latest().device_used_bytes > 0
