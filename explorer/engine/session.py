@@ -81,7 +81,6 @@ class Session:
             torch.manual_seed(config.seed)
             self.run = Run(config=config, device=torch_device, model=loaded.model)
             self._positions = loaded.positions
-            self._check_seq(config)
             self._batches: data.Batches | None = None
             self.loop: TrainingLoop | GenerationLoop
             if config.workload == "train":
@@ -139,7 +138,12 @@ class Session:
                     why=f"{field.name} is fixed while a run is going",
                     remedy="Stop the run and start another.",
                 )
-        self._check_seq(config)
+        if config.workload == "train" and config.seq > self._positions:
+            raise BadRequest(
+                what="Not changed",
+                why=f"seq is {config.seq}, and this model sees at most {self._positions} tokens",
+                remedy=f"Use a seq of at most {self._positions}.",
+            )
         if isinstance(self.loop, GenerationLoop):
             self.loop.check_length(config.max_new_tokens)
         return config
@@ -157,11 +161,3 @@ class Session:
             for group in self.run.optimizer.param_groups:
                 group["lr"], group["weight_decay"] = config.lr, config.weight_decay
         self.begin()
-
-    def _check_seq(self, config: RunConfig) -> None:
-        if config.workload == "train" and config.seq > self._positions:
-            raise BadRequest(
-                what="The sequence is too long",
-                why=f"seq is {config.seq}, and this model sees at most {self._positions} tokens",
-                remedy=f"Use a seq of at most {self._positions}.",
-            )

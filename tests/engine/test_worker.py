@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,7 @@ def test_that_a_live_change_keeps_weights_and_optimizer_and_begins_a_segment(tal
     talk.until(lambda e: isinstance(e, Samples) and e.samples[-1].segment == 1 and e.samples[-1].step >= 40)
     talk.worker.send(Stop(run_id=run))
     assert talk.ended(run).outcome == "stopped"
-    first, second = talk.segments(run)
+    _, second = talk.segments(run)
     assert second.segment.changes == ("attention naive -> sdpa", "batch 2 -> 4")
     assert second.config.level("attention") == "sdpa"
     samples = talk.samples(run)
@@ -145,7 +146,7 @@ def test_that_a_live_change_keeps_weights_and_optimizer_and_begins_a_segment(tal
     assert samples[at].phase == "compile"
     # Fresh weights would be back at the first loss, and so would an optimizer that forgot nothing but its weights.
     assert samples[at].loss < samples[0].loss - 0.3
-    assert all(a.time_s < b.time_s for a, b in zip(samples, samples[1:], strict=False))
+    assert all(a.time_s < b.time_s for a, b in pairwise(samples))
 
 
 def test_that_a_change_that_cannot_be_made_is_refused_and_the_run_goes_on(talk: Talk, tiny: RunConfig) -> None:
@@ -193,7 +194,7 @@ def test_that_generation_streams_text_and_ends_by_itself(talk: Talk, tiny: RunCo
     [
         ({"device": "cuda:7"}, "cuda:7"),
         ({"model": "/nowhere/at/all"}, "/nowhere/at/all"),
-        ({"seq": 65}, "at most 64"),
+        ({"seq": 65}, "64 positions"),
         ({"text": "/nowhere.txt"}, "/nowhere.txt"),
         ({"levels": (("gelu", "triton"),)}, "gelu=triton"),
         ({"levels": (("gelu", "fast"),)}, "allowed: hf, torch, triton"),
