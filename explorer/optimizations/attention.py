@@ -109,7 +109,7 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         before = run.model.config._attn_implementation
         # Around the whole run and not around each call, which would cost the host time in every block. With one kernel
         # allowed, a call that it cannot do raises.
-        with sdpa_kernel(SDPBackend[FORCED[level]]) if level in FORCED else nullcontext():
+        with sdpa_kernel(getattr(SDPBackend, FORCED[level])) if level in FORCED else nullcontext():
             run.model.set_attn_implementation(name)
             try:
                 yield

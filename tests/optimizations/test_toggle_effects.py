@@ -1,0 +1,338 @@
+"""What can be seen from outside while a toggle is on: the operators that run, their dtypes, what is recomputed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from toggle_bench import OperatorLog, config_with, device_info, loss_and_gradients, run_of, small_gpt2, tokens
+
+from explorer.config import RunConfig
+from explorer.optimizations import registry
+from explorer.optimizations.base import Run
+
+HALVES = [("fp16", torch.float16), ("bf16", torch.bfloat16)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@contextmanager
+def running(name: str, level: str, *, device: str = "cpu", dropout: float = 0.0, **fields: Any) -> Iterator[Run]:
+    config = config_with(name, level, **fields)
+    problems = registry.problems(config, device_info(device))
+    if problems:
+        pytest.skip(str(problems))
+    run = run_of(small_gpt2(width=64, dropout=dropout), config, device)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        yield run
+
+
+def operators(run: Run) -> OperatorLog:
+    """What one training step, or one pass over a prompt, runs."""
+    ids = tokens(2, 24, run.device.type)
+    with OperatorLog() as log:
+        if run.config.workload == "train":
+            loss_and_gradients(run, ids)
+        else:
+            with torch.no_grad():
+                run.model(input_ids=ids, use_cache=True)
+    return log
+
+
+# ---- precision
+
+
+@pytest.mark.parametrize(("level", "dtype"), HALVES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_half_precision_training_multiplies_in_half_and_keeps_float32_weights(
+    level: str, dtype: torch.dtype, device: str
+) -> None:
+    with running("precision", level, device=device) as run:
+        seen = []
+        run.model.transformer.h[1].mlp.c_fc.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
+        loss_and_gradients(run, tokens(2, 8, device))
+        assert seen == [dtype]
+        assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("level", "dtype"), HALVES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_half_precision_generation_casts_the_weights_themselves(
+    level: str, dtype: torch.dtype, device: str
+) -> None:
+    with running("precision", level, device=device, workload="generate") as run:
+        assert {p.dtype for p in run.model.parameters()} == {dtype}
+        assert run.model.lm_head.weight is run.model.transformer.wte.weight
+        assert run.model(input_ids=tokens(1, 4, device)).logits.dtype == dtype
+
+
+@pytest.mark.gpu
+def test_that_cast_weights_take_half_the_device_memory() -> None:
+    run = run_of(small_gpt2(width=256), config_with("precision", "bf16", workload="generate"), "cuda")
+    whole = sum(p.nbytes for p in run.model.parameters())
+    before = torch.cuda.memory_allocated()
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        assert before - torch.cuda.memory_allocated() == pytest.approx(whole / 2, rel=0.05)  # allocator rounding
+
+
+def test_that_only_float16_has_a_scaler_and_that_it_starts_where_asked() -> None:
+    with running("precision", "fp16", init_scale=1024.0) as run:
+        assert run.scaler is not None
+        assert run.scaler.get_scale() == 1024.0
+    assert run.scaler is None
+    with running("precision", "bf16") as run:
+        assert run.scaler is None
+
+
+def overflow_once(run: Run) -> None:
+    """A step whose gradients are infinite: the scaler skips it and halves its scale."""
+    assert run.scaler is not None
+    assert run.optimizer is not None
+    parameter = next(run.model.parameters())
+    run.scaler.scale((parameter * torch.inf).sum()).backward()
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    run.model.zero_grad(set_to_none=True)
+
+
+def test_that_the_loss_scale_survives_a_change_to_another_precision_and_back() -> None:
+    run = run_of(small_gpt2(), config_with("precision", "fp16", init_scale=1024.0))
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        overflow_once(run)
+    for level, scale in (("bf16", None), ("fp16", 512.0)):
+        run.config = registry.with_level(run.config, "precision", level)
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            assert (run.scaler.get_scale() if run.scaler else None) == scale
+
+
+def test_that_another_first_loss_scale_asked_for_within_a_run_is_obeyed() -> None:
+    run = run_of(small_gpt2(), config_with("precision", "fp16", init_scale=1024.0))
+    for first, scale in ((1024.0, 512.0), (64.0, 32.0)):
+        run.config = config_with("precision", "fp16", init_scale=first)
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            overflow_once(run)
+            assert run.scaler is not None
+            assert run.scaler.get_scale() == scale
+
+
+@pytest.fixture
+def products() -> Iterator[Any]:
+    """The process's flag for float32 matrix products, put back at the end."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    yield matmul
+    matmul.fp32_precision = before
+
+
+@pytest.mark.parametrize("before", ["ieee", "none"])
+def test_that_tf32_is_on_within_and_as_before_after(products: Any, before: str) -> None:
+    products.fp32_precision = before
+    run = run_of(small_gpt2(), config_with("precision", "tf32"))
+    with pytest.raises(ZeroDivisionError), registry.by_name("precision").applied(run, "tf32"):
+        assert products.fp32_precision == "tf32"
+        raise ZeroDivisionError
+    assert products.fp32_precision == before
+
+
+@pytest.mark.gpu
+def test_that_tf32_rounds_products_and_float32_does_not(products: Any) -> None:
+    products.fp32_precision = "ieee"
+    a, b = torch.randn(2, 512, 512, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    exact = (a.double() @ b.double()).float()
+
+    def error() -> float:
+        return ((a @ b - exact).norm() / exact.norm()).item()
+
+    assert error() < 1e-6
+    with running("precision", "tf32", device="cuda"):
+        assert 1e-5 < error() < 1e-3  # ten bits of mantissa
+    assert error() < 1e-6
+
+
+# ---- attention
+
+KERNELS = {
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+}
+
+
+def attention_kernels(run: Run) -> set[str]:
+    return set(operators(run).seen) & KERNELS
+
+
+@pytest.mark.parametrize("workload", ["train", "generate"])
+def test_that_naive_attention_normalizes_the_whole_matrix_without_a_kernel(workload: str) -> None:
+    with running("attention", "naive", workload=workload) as run:
+        log = operators(run)
+    assert not set(log.seen) & KERNELS
+    assert log.seen["_softmax"] == 3  # blocks
+
+
+@pytest.mark.parametrize(
+    ("level", "kernels"), [("sdpa", {"_scaled_dot_product_flash_attention_for_cpu"}), ("math", set())]
+)
+@pytest.mark.parametrize("workload", ["train", "generate"])
+def test_that_sdpa_on_the_cpu_runs_its_kernel_unless_math_is_forced(
+    level: str, kernels: set[str], workload: str
+) -> None:
+    with running("attention", level, workload=workload) as run:
+        assert attention_kernels(run) == kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("level", "kernels"),
+    [
+        ("flash", {"_scaled_dot_product_flash_attention"}),
+        ("efficient", {"_scaled_dot_product_efficient_attention"}),
+        ("cudnn", {"_scaled_dot_product_cudnn_attention"}),
+        ("math", set()),
+    ],
+)
+@pytest.mark.parametrize("workload", ["train", "generate"])
+def test_that_a_forced_kernel_is_the_one_that_runs(level: str, kernels: set[str], workload: str) -> None:
+    with running("attention", level, device="cuda", workload=workload) as run:
+        assert attention_kernels(run) == kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch warns of each reason before it raises
+def test_that_a_forced_kernel_that_cannot_run_raises() -> None:
+    run = run_of(small_gpt2(width=64), RunConfig(levels=(("attention", "flash"),)), "cuda")
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        with pytest.raises(RuntimeError, match=r"No (available kernel|viable backend)"):
+            loss_and_gradients(run, tokens(2, 24, "cuda"))  # flash in float32
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_only_the_half_softmax_runs_in_half(device: str) -> None:
+    with running("precision", "bf16", device=device) as run:
+        assert operators(run).softmax_dtypes == {torch.float32}
+    with running("attention", "naive_half", device=device) as run:
+        assert operators(run).softmax_dtypes == {torch.bfloat16}
+
+
+def test_that_sdpa_training_is_causal_by_its_flag_and_builds_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def listening(*args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(kwargs)
+        return attend(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", listening)
+    with running("attention", "sdpa") as run:
+        loss_and_gradients(run, tokens(2, 24))
+    assert [(c["attn_mask"], c["is_causal"]) for c in calls] == [(None, True)] * 3
+
+
+@pytest.mark.parametrize("level", ["sdpa", "math", "naive_half"])
+def test_that_padding_is_not_attended_to(level: str) -> None:
+    """Three tokens of padding on the left leave the logits of the rest as they are without it."""
+    ids = tokens(2, 9)
+    padded = torch.cat([torch.full((2, 3), 5), ids], dim=1)
+    mask = torch.ones_like(padded)
+    mask[:, :3] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with torch.no_grad():
+        plain = small_gpt2(width=64).eval()(input_ids=ids).logits
+        with running("attention", level, workload="generate") as run:
+            out = run.model(input_ids=padded, attention_mask=mask, position_ids=positions).logits[:, 3:].float()
+    tolerance = 3e-2 if level == "naive_half" else 1e-5  # bfloat16: 1.1e-2 seen; float32: 4e-7
+    assert (out - plain).norm() / plain.norm() < tolerance
+
+
+# ---- gelu
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("level", "fused"), [("hf", False), ("torch", True)])
+def test_that_torch_gelu_is_one_operator_each_way(level: str, fused: bool, device: str) -> None:
+    with running("gelu", level, device=device) as run:
+        seen = operators(run).seen
+    assert (seen["gelu"], seen["gelu_backward"]) == ((3, 3) if fused else (0, 0))
+    assert (seen["tanh"] == 0) == fused
+
+
+@pytest.mark.gpu
+def test_that_triton_gelu_leaves_torch_no_activation_to_compute() -> None:
+    with running("gelu", "triton", device="cuda") as run:
+        seen = operators(run).seen
+        assert {type(b.mlp.act).__name__ for b in run.model.transformer.h} == {"TritonGelu"}
+    assert seen["gelu"] == seen["tanh"] == seen["pow"] == 0
+
+
+def test_that_gelu_refuses_a_model_with_another_activation() -> None:
+    run = run_of(small_gpt2(activation_function="gelu"), config_with("gelu", "torch"))
+    with pytest.raises(ValueError, match=r"'gelu'; allowed: gelu_new"), ExitStack() as stack:
+        registry.enter(stack, run)
+
+
+# ---- checkpointing
+
+
+@pytest.mark.parametrize(("level", "recomputed"), [("off", []), ("alternate", [0, 2]), ("all", [0, 1, 2])])
+def test_that_checkpointed_blocks_run_once_more_in_the_backward_pass(level: str, recomputed: list[int]) -> None:
+    with running("checkpointing", level) as run:
+        calls: Counter[int] = Counter()
+        for index, block in enumerate(run.model.transformer.h):
+            block.attn.register_forward_hook(lambda *_, index=index: calls.update([index]))
+        loss_and_gradients(run, tokens(2, 8))
+    assert calls == Counter([0, 1, 2, *recomputed])
+
+
+def test_that_checkpointing_keeps_fewer_activations() -> None:
+    kept = {}
+    for level in ("off", "alternate", "all"):
+        with running("checkpointing", level) as run:
+            sizes: list[int] = []
+            with torch.autograd.graph.saved_tensors_hooks(
+                lambda t, sizes=sizes: sizes.append(t.nbytes) or t, lambda t: t
+            ):
+                run.model(input_ids=tokens(2, 24), use_cache=False)
+            kept[level] = sum(sizes)
+    assert kept["all"] < kept["alternate"] < kept["off"]
+
+
+def test_that_a_recomputed_block_drops_the_same_activations() -> None:
+    results = []
+    for level in ("off", "alternate", "all"):
+        with running("checkpointing", level, dropout=0.3) as run:
+            torch.manual_seed(11)
+            results.append(loss_and_gradients(run, tokens(2, 24)))
+    for loss, gradients in results[1:]:
+        assert loss == results[0][0]
+        assert torch.equal(gradients, results[0][1])
+
+
+# ---- dropout
+
+
+@pytest.mark.parametrize(("level", "drawn"), [("gpt2", 0.1), ("off", 0.0)])
+def test_that_dropout_off_draws_nothing(level: str, drawn: float) -> None:
+    with running("dropout", level, dropout=0.1) as run:
+        assert {m.p for m in run.model.modules() if isinstance(m, torch.nn.Dropout)} == {drawn}
+        seen = operators(run).seen
+    # One after the embeddings, three in each of three blocks.
+    assert seen["native_dropout"] + seen["bernoulli_"] == (10 if drawn else 0)
+
+
+def test_that_each_dropout_gets_its_own_probability_back() -> None:
+    run = run_of(small_gpt2(dropout=0.1), config_with("dropout", "off"))
+    run.model.transformer.h[1].mlp.dropout.p = 0.25
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+    assert run.model.transformer.h[1].mlp.dropout.p == 0.25
+    assert run.model.transformer.h[0].mlp.dropout.p == 0.1
