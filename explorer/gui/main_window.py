@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication
-from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QWidget
 
 from explorer.gui import help_windows, theme
 from explorer.gui.bridge import Bridge
@@ -91,21 +91,11 @@ class MainWindow(QMainWindow):
         super().closeEvent(event)
 
     def _lay_out(self) -> None:
-        bar = QToolBar("Run")
-        bar.setObjectName("run_toolbar")
-        bar.setMovable(False)
-        bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
-        bar.toggleViewAction().setEnabled(False)
-        bar.addWidget(self.panels.run_bar)
-        self.addToolBar(bar)
+        self._strip("run_toolbar", self.panels.run_bar)
+        self.addToolBarBreak()
+        self._strip("message_toolbar", self.messages)
         self._toggles_dock = self._dock("toggles_dock", "Optimizations", self.panels.toggles)
-        centre = QWidget()
-        column = QVBoxLayout(centre)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.messages)
-        column.addWidget(self.panels.plots, 1)
-        self.setCentralWidget(centre)
+        self.setCentralWidget(self.panels.plots)
         self._text_dock = self._dock("text_dock", "Text", self.panels.text)
         self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
         self.setStatusBar(self.panels.status)
@@ -118,6 +108,16 @@ class MainWindow(QMainWindow):
         self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self._text_dock)
         self.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, self._runs_dock)
         self._size_docks()
+
+    def _strip(self, name: str, content: QWidget) -> None:
+        """A row over the whole width that neither moves nor closes."""
+        strip = QToolBar(content.accessibleName())
+        strip.setObjectName(name)
+        strip.setMovable(False)
+        strip.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        strip.toggleViewAction().setVisible(False)
+        strip.addWidget(content)
+        self.addToolBar(strip)
 
     def _dock(self, name: str, title: str, content: QWidget) -> QDockWidget:
         dock = QDockWidget(title)
@@ -155,8 +155,8 @@ class MainWindow(QMainWindow):
         help_windows.TextWindow(title, html, self).show()
 
     def _show_state(self, *_: object) -> None:
-        self._menus.start.setEnabled(self.control.can_start)
-        self._menus.stop.setEnabled(self.control.can_stop)
+        self._menus.start.setEnabled(not self.bridge.going)
+        self._menus.stop.setEnabled(self.bridge.going)
         self._menus.undo.setEnabled(self.intent.undo_target is not None)
         self._menus.redo.setEnabled(self.intent.redo_target is not None)
         if self.bridge.going:

@@ -30,6 +30,7 @@ LOCKED_IN_RUN: Mapping[str, str] = MappingProxyType(
 )
 CONTROL_HEIGHT_PX = 28
 WIDEST_CONTROL_PX = 240
+SPIN_FRAME_PX = 44
 _MODEL_TIP = "GPT-2 in one of its sizes, or a folder saved by transformers (safetensors)"
 _TEXT_TIP = (
     "Training text: the documentation and library of the running Python (always here), wikitext-2, or a text file"
@@ -49,6 +50,7 @@ class RunBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("run_bar")
+        self.setAccessibleName("Run")
         self._tips: dict[str, str] = {}
         self._controls: dict[str, QWidget] = {}
         row = QHBoxLayout(self)
@@ -108,15 +110,20 @@ class RunBar(QWidget):
             self.seed.setValue(config.seed)
         for name, control in self._controls.items():
             reason = self._locked(name, config, running=running)
+            if reason and control.hasFocus():
+                self.stop.setFocus()  # else Qt hands it to the next control, where a stray key changes a number
             control.setEnabled(reason is None)
             control.setToolTip(f"{self._tips[name]}. {reason}" if reason else self._tips[name])
             control.setAccessibleDescription(control.toolTip())
         self._show_weights(config)
 
-    def show_state(self, *, can_start: bool, can_stop: bool) -> None:
-        """Which of the two buttons can be pressed now."""
-        self.start.setEnabled(can_start)
-        self.stop.setEnabled(can_stop)
+    def show_state(self, *, going: bool) -> None:
+        """Let the one of the two buttons be pressed that does something; the focus goes along with it."""
+        now, before = (self.stop, self.start) if going else (self.start, self.stop)
+        now.setEnabled(True)
+        if before.hasFocus():
+            now.setFocus()
+        before.setEnabled(False)
 
     def show_environment(self, environment: Environment, wanted: str) -> None:
         """List the devices that the worker found."""
@@ -145,6 +152,7 @@ class RunBar(QWidget):
         spin.setRange(int(low), int(high))
         spin.setKeyboardTracking(False)
         spin.setAccelerated(True)
+        spin.setFixedWidth(spin.fontMetrics().horizontalAdvance("0" * len(str(int(high)))) + SPIN_FRAME_PX)
         spin.valueChanged.connect(lambda value: self._edit(name, value))
         self._add(row, name, spin, caption, f"{tip}, {int(low)} to {int(high)}")
         return spin
@@ -156,8 +164,9 @@ class RunBar(QWidget):
         self._controls[name] = control
         self._tips[name] = tip
         control.setFixedHeight(CONTROL_HEIGHT_PX)
-        control.setMaximumWidth(WIDEST_CONTROL_PX)
-        row.addWidget(captioned(caption, control, name=caption, tooltip=tip), stretch)
+        box = captioned(caption, control, name=caption, tooltip=tip)
+        box.setMaximumWidth(WIDEST_CONTROL_PX)
+        row.addWidget(box, stretch)
 
     def _edit(self, name: str, value: Any) -> None:
         if value is None:

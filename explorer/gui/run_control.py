@@ -28,7 +28,7 @@ FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale"}
 
 
 class RunControl(QObject):
-    """Connects intent, bridge and panels. ``can_start`` and ``can_stop`` follow ``state_changed``."""
+    """Connects intent, bridge and panels. ``state_changed`` says that a run began or ended."""
 
     state_changed = Signal()
 
@@ -69,23 +69,14 @@ class RunControl(QObject):
         self._redraw()
         messages.show_message(hints.first_step(intent.config))
 
-    @property
-    def can_start(self) -> bool:
-        return not self._bridge.going
-
-    @property
-    def can_stop(self) -> bool:
-        return self._bridge.going and self._bridge.state != "stopping"
-
     def start(self) -> None:
         """Begin a run of what is wanted now, or say why it cannot."""
         self._begin(download=False)
 
     def stop(self) -> None:
         """End the run that is going, at its next step."""
-        if self.can_stop:
+        if self._bridge.going and self._bridge.state != "stopping":
             self._bridge.stop()
-            self._show_state()
 
     def undo(self) -> None:
         """Take the last change of a setting back."""
@@ -97,7 +88,7 @@ class RunControl(QObject):
     # ---- from the person
 
     def _begin(self, *, download: bool) -> None:
-        if not self.can_start:
+        if self._bridge.going:
             return
         config = self._intent.config
         device = self._device()
@@ -130,7 +121,7 @@ class RunControl(QObject):
         self._redraw()
         running = self._bridge.running
         if running is None:
-            if self._messages.severity == "hint" and not self._taught:
+            if not self._taught or new.workload != old.workload:
                 self._messages.show_message(hints.first_step(new))
             return
         wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in FIXED_IN_RUN})
@@ -139,8 +130,7 @@ class RunControl(QObject):
         if found:
             self._messages.show_message("The run goes on as it was. " + hints.reasons(found), severity="warning")
         elif wanted != running:
-            if self._messages.severity != "hint":
-                self._messages.clear()
+            self._messages.clear()
             self._bridge.reconfigure(wanted)
 
     # ---- from the worker
@@ -213,6 +203,7 @@ class RunControl(QObject):
         self._panels.plots.show_progress(None)
         self._panels.plots.end_run(event.run_id)
         self._panels.text.end_run()
+        self._panels.status.clear_readings()
         self._panels.runs.refresh()
         self._redraw()
         config = self._intent.config
@@ -274,13 +265,13 @@ class RunControl(QObject):
 
     def _redraw(self) -> None:
         config = self._intent.config
+        self._show_state()
         self._panels.run_bar.show_config(config, running=self._bridge.going)
         self._panels.toggles.show_config(config)
         self._panels.text.set_config(config)
-        self._show_state()
 
     def _show_state(self) -> None:
-        self._panels.run_bar.show_state(can_start=self.can_start, can_stop=self.can_stop)
+        self._panels.run_bar.show_state(going=self._bridge.going)
         self.state_changed.emit()
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QStatusBar, QWidget
 
 from explorer.gui.palette import tabular
@@ -41,6 +42,8 @@ class StatusBar(QStatusBar):
         self.state = QLabel()
         self.state.setObjectName("status_state")
         self.state.setAccessibleName("Worker")
+        self.state.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self.state.setContentsMargins(0, 0, 8, 0)
         self.state.setMinimumWidth(self.fontMetrics().horizontalAdvance(STATE_WORDS["absent"]) + 16)
         self.addPermanentWidget(self.versions)
         self.addPermanentWidget(self.state)
@@ -76,6 +79,11 @@ class StatusBar(QStatusBar):
         self.temperature.setText(_reading(sample.temperature_c, "°C"))
         self.power.setText(_reading(sample.power_w, "W"))
         self.clock.setText(_reading(sample.sm_clock_mhz, "MHz"))
+
+    def clear_readings(self) -> None:
+        """Show none: they were taken beside steps, and no step runs now."""
+        for label in (self.temperature, self.power, self.clock):
+            label.clear()
 
     def _field(self, object_name: str, name: str, widest: str) -> QLabel:
         label = QLabel()

@@ -99,6 +99,7 @@ def style_rules(*, dark: bool) -> str:
     QToolTip {{ color: {look.text}; background: {more.raised}; border: 1px solid {look.grid}; }}
     QMainWindow::separator {{ background: {look.grid}; width: 1px; height: 1px; }}
     QMainWindow::separator:hover {{ background: {more.accent}; }}
+    QToolBar {{ border: none; padding: 0px; margin: 0px; spacing: 0px; }}
     QDockWidget {{ color: {look.muted}; font-size: 8pt; font-weight: bold; }}
     QDockWidget::title {{ padding: 6px 12px; background: {look.background}; }}
     QStatusBar::item {{ border: none; }}

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from html import escape
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
-from PySide6.QtWidgets import QComboBox, QGridLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from explorer.gui.controls import quiet_wheel, select_data, set_item_enabled
 from explorer.optimizations.base import Optimization
 
-LINE_HEIGHT_PX = 34
+FOOT_HEIGHT_PX = 38
+FIX_HEIGHT_PX = 22
 COMBO_WIDTH_PX = 136
 
 
@@ -23,6 +24,9 @@ class Remedy:
     name: str
     level: str
     text: str
+    """What the button says."""
+    reason: str
+    """Why it is needed, in one line."""
 
 
 class ToggleRow(QWidget):
@@ -53,24 +57,32 @@ class ToggleRow(QWidget):
         self._line = QLabel()
         self._line.setObjectName(f"toggle_{optimization.name}_line")
         self._line.setProperty("role", "small")
+        self._line.setTextFormat(Qt.TextFormat.PlainText)
         self._line.setWordWrap(True)
         self._line.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
-        self._line.setFixedHeight(LINE_HEIGHT_PX)
-        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._line.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)
         self._fix = QPushButton()
         self._fix.setObjectName(f"toggle_{optimization.name}_fix")
+        self._fix.setFixedHeight(FIX_HEIGHT_PX)
         self._fix.hide()
         self._fix.clicked.connect(self._want_remedy)
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 2, 0, 0)
-        grid.setHorizontalSpacing(8)
-        grid.setVerticalSpacing(2)
-        grid.addWidget(self._label, 0, 0)
-        grid.addWidget(self.combo, 0, 1)
-        grid.addWidget(self._line, 1, 0, 1, 2)
-        grid.addWidget(self._fix, 1, 1, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom)
-        grid.setColumnStretch(0, 1)
         self.combo.setFixedWidth(COMBO_WIDTH_PX)
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self._label, 1)
+        head.addWidget(self.combo)
+        foot = QWidget()
+        foot.setFixedHeight(FOOT_HEIGHT_PX)
+        below = QVBoxLayout(foot)
+        below.setContentsMargins(0, 0, 0, 0)
+        below.setSpacing(0)
+        below.addWidget(self._line, 1)
+        below.addWidget(self._fix, 0, Qt.AlignmentFlag.AlignRight)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 2, 0, 0)
+        column.setSpacing(2)
+        column.addLayout(head)
+        column.addWidget(foot)
         quiet_wheel(self.combo)
         self.combo.installEventFilter(self)
         self.combo.currentIndexChanged.connect(lambda: self.chosen.emit(self.combo.currentData()))
@@ -98,15 +110,15 @@ class ToggleRow(QWidget):
             self._line.style().unpolish(self._line)
             self._line.style().polish(self._line)
         self._remedy = remedy if problem and not idle else None
-        self._fix.setVisible(self._remedy is not None)
         if self._remedy is not None:
+            # One line is left beside the button: the reason alone, without the levels that the button names.
+            metrics = self._line.fontMetrics()
+            width = self.combo.geometry().right() if self.isVisible() else 2 * COMBO_WIDTH_PX
+            self._line.setText(metrics.elidedText(self._remedy.reason, Qt.TextElideMode.ElideRight, width))
             self._fix.setText(self._remedy.text)
             self._fix.setAccessibleName(self._remedy.text)
-
-    @property
-    def words(self) -> str:
-        """What the line under the toggle says."""
-        return self._line.text()
+        self._line.setWordWrap(self._remedy is None)
+        self._fix.setVisible(self._remedy is not None)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         if event.type() in (QEvent.Type.FocusIn, QEvent.Type.Enter):

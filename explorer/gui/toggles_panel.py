@@ -112,6 +112,9 @@ class TogglesPanel(QWidget):
             for level in reversed(need.allowed):
                 if other.unavailable(level, self._device) is None:
                     return Remedy(
-                        name=need.other, level=level, text=f"Set {other.label.lower()} to {other.level(level).label}"
+                        name=need.other,
+                        level=level,
+                        text=f"Set {other.label.lower()} to {level}",
+                        reason=need.reason,
                     )
         return None
