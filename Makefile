@@ -10,8 +10,12 @@ $(VENV)/ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@
 
-run: $(VENV)/ready
+run: $(VENV)/ready check-qt
 	$(BIN)/python main.py
+
+# Says what Qt's system libraries lack, with the line that installs it; Qt itself would only abort.
+check-qt: $(VENV)/ready
+	@$(BIN)/python -m explorer.gui.qt_check
 
 test: $(VENV)/ready
 	$(BIN)/ruff check .
