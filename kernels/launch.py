@@ -1,0 +1,74 @@
+"""What every kernel file shares: Triton itself, which tensors are taken, block sizes, and the launch.
+
+Triton is imported here alone, so that a machine without it gets one clear error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError as error:
+    raise ImportError(
+        f"these kernels need triton, which cannot be imported here: {error}. It comes with torch's CUDA builds on "
+        "Linux x86-64 (pip install triton)."
+    ) from error
+
+__all__ = ["DEVICE", "DTYPES", "INTERPRETED", "check", "check_like", "elementwise_shape", "run", "tl", "triton"]
+
+INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
+"""Whether TRITON_INTERPRET=1 was set when triton was imported: kernels then run as numpy on CPU tensors."""
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+# Triton's interpreter truncates where a bfloat16 store must round: refuse it there rather than be wrong.
+DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
+
+# (programs up to n elements, elements a program, warps). A thread then holds 8 elements, one 16-byte access in
+# half precision, where there are few programs to fill the card with, and 16 where there are many: two (half) or
+# four (float32) independent 16-byte loads in flight a thread, which is what a copy at full speed needs.
+_SMALL_ELEMENTS = 1 << 20
+_SMALL = (1024, 4)
+_LARGE = (4096, 8)
+
+
+def check(x: Tensor, name: str) -> None:
+    """Refuse what the kernels cannot take.
+
+    Raises:
+        ValueError: device or dtype of ``x`` is not among the allowed, which the message lists.
+    """
+    if x.dtype not in DTYPES:
+        raise ValueError(f"{name} is {x.dtype}; allowed: {', '.join(str(d) for d in DTYPES)}")
+    if x.device.type != DEVICE:
+        raise ValueError(f"{name} is on {x.device}; allowed: {DEVICE}")
+
+
+def check_like(x: Tensor, name: str, shape: tuple[int, ...], like: Tensor, like_name: str) -> None:
+    """Refuse ``x`` unless it has ``shape`` and the device and dtype of ``like``.
+
+    Raises:
+        ValueError: it has not; the message gives both sides.
+    """
+    if tuple(x.shape) != shape:
+        raise ValueError(f"{name} is {tuple(x.shape)}; {like_name} of {tuple(like.shape)} needs {shape}")
+    if x.dtype != like.dtype or x.device != like.device:
+        raise ValueError(f"{name} is {x.dtype} on {x.device}; {like_name} is {like.dtype} on {like.device}")
+
+
+def elementwise_shape(n: int) -> tuple[int, int]:
+    """(elements a program, warps) for a kernel over ``n`` elements."""
+    return _SMALL if n <= _SMALL_ELEMENTS else _LARGE
+
+
+def run(kernel: Any, programs: tuple[int, ...], x: Tensor, *args: Any, **options: Any) -> None:
+    """Launch ``kernel`` on the device of ``x``, whichever is current: Triton itself takes the current one."""
+    if INTERPRETED or x.get_device() == torch.cuda.current_device():
+        kernel[programs](*args, **options)
+    else:
+        with torch.cuda.device(x.device):
+            kernel[programs](*args, **options)
