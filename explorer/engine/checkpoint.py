@@ -60,7 +60,7 @@ def gpt2_config(folder: Path) -> GPT2Config:
         BadRequest: the file is not there, not JSON, not of a GPT-2, or asks for what this explorer does not do.
     """
     path = folder / "config.json"
-    what = f"model file {path}"
+    what = f"Model file {path}"
     content = _json(path, CONFIG_LIMIT_BYTES, "The folder must be one that transformers' save_pretrained has written.")
     if content.get("model_type") != "gpt2":
         raise BadRequest(
@@ -99,7 +99,7 @@ def gpt2_config(folder: Path) -> GPT2Config:
 
 
 def _json(path: Path, limit_bytes: int, remedy: str) -> dict[str, Any]:
-    what = f"model file {path}"
+    what = f"Model file {path}"
     try:
         with path.open("rb") as file:
             content = file.read(limit_bytes + 1)
@@ -151,19 +151,19 @@ def read_weights(folder: Path, expected: Mapping[str, torch.Size]) -> Iterator[t
         why = "it has no model.safetensors"
         if pickles:
             why = f"its weights are a pickle ({pickles[0]}), which can run code when it is opened"
-        raise BadRequest(f"model {folder}", why, "Save it with transformers' save_pretrained: it writes safetensors.")
+        raise BadRequest(f"Model {folder}", why, "Save it with transformers' save_pretrained: it writes safetensors.")
 
 
 def _shards(folder: Path, index: Path) -> tuple[Path, ...]:
     weight_map = _json(index, INDEX_LIMIT_BYTES, SAVE_AGAIN).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
-        raise BadRequest(f"model file {index}", "it has no weight_map", SAVE_AGAIN)
+        raise BadRequest(f"Model file {index}", "it has no weight_map", SAVE_AGAIN)
     names = sorted({str(name) for name in weight_map.values()})
     for name in names:
         # A name with a path in it could reach any file of the user's.
         if not re.fullmatch(r"[\w.-]+\.safetensors", name):
             raise BadRequest(
-                f"model file {index}", f"it names {name!r}, which is no safetensors file beside it", SAVE_AGAIN
+                f"Model file {index}", f"it names {name!r}, which is no safetensors file beside it", SAVE_AGAIN
             )
     return tuple(folder / name for name in names)
 
@@ -174,12 +174,12 @@ def read_weight_files(paths: Sequence[Path], expected: Mapping[str, torch.Size])
     for path in paths:
         for name, stored in _checked_names(path, expected):
             if name in found:
-                raise BadRequest(f"weights file {path}", f"tensor {stored} is there twice", SAVE_AGAIN)
+                raise BadRequest(f"Weights file {path}", f"tensor {stored} is there twice", SAVE_AGAIN)
             found[name] = (path, stored)
     missing = [name for name in expected if name not in found]
     if missing:
         more = f", nor are {len(missing) - 1} others" if len(missing) > 1 else ""
-        raise BadRequest(f"weights file {paths[-1]}", f"tensor {missing[0]} is not there{more}", _BELONGS)
+        raise BadRequest(f"Weights file {paths[-1]}", f"tensor {missing[0]} is not there{more}", _BELONGS)
     for path in paths:
         with _opened(path) as file:
             for name in (name for name, (where, _) in found.items() if where == path and name != LM_HEAD):
@@ -190,7 +190,7 @@ def read_weight_files(paths: Sequence[Path], expected: Mapping[str, torch.Size])
 
 def _checked_names(path: Path, expected: Mapping[str, torch.Size]) -> Iterator[tuple[str, str]]:
     """For each parameter in the file its name in GPT2LMHeadModel and in the file; shape and type are right."""
-    what = f"weights file {path}"
+    what = f"Weights file {path}"
     shapes = {**expected, LM_HEAD: expected[EMBEDDING]}
     with _opened(path) as file:
         for stored in file.keys():  # noqa: SIM118 (the file is no mapping)
@@ -216,7 +216,7 @@ def _finite(path: Path, file: Any, stored: str) -> torch.Tensor:
     if not torch.isfinite(tensor).all():
         count = int((~torch.isfinite(tensor)).sum())
         why = f"tensor {stored} has {count} values that are NaN or infinite"
-        raise BadRequest(f"weights file {path}", why, "Its training has diverged; use an earlier checkpoint.")
+        raise BadRequest(f"Weights file {path}", why, "Its training has diverged; use an earlier checkpoint.")
     return tensor
 
 
@@ -224,12 +224,12 @@ def _check_tied(embedding: tuple[Path, str], head: tuple[Path, str]) -> None:
     with _opened(embedding[0]) as first, _opened(head[0]) as second:
         if not torch.equal(first.get_tensor(embedding[1]), second.get_tensor(head[1])):
             why = f"{LM_HEAD} differs from {embedding[1]}, but in GPT-2 they are one matrix"
-            raise BadRequest(f"weights file {head[0]}", why, "Only GPT-2 as published can be used here.")
+            raise BadRequest(f"Weights file {head[0]}", why, "Only GPT-2 as published can be used here.")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    what = f"weights file {path}"
+    what = f"Weights file {path}"
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file

@@ -38,7 +38,7 @@ def token_stream(
     tokens = cached_tokens(text_source(config.text, download=download), tokenizer, progress, cancelled)
     if len(tokens) < config.seq:
         why = f"it has only {len(tokens)} tokens, too few for one sequence of {config.seq}"
-        raise BadRequest(f"text {config.text}", why, "Use a longer text or a smaller seq.")
+        raise BadRequest(f"Text {config.text}", why, "Use a longer text or a smaller seq.")
     return tokens
 
 
@@ -85,7 +85,7 @@ class Batches:
         """
         if len(self._tokens) < seq:
             why = f"it has only {len(self._tokens)} tokens, too few for one sequence of {seq}"
-            raise BadRequest("the text", why, "Use a longer text or a smaller seq.")
+            raise BadRequest("The text", why, "Use a longer text or a smaller seq.")
         self.close()
         self._batch, self._seq = batch, seq
         if self._device.type == "cuda":

@@ -2,42 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Self
 
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
-from explorer.engine.errors import BadRequest
+from explorer.engine.errors import BadRequest, Cancelled
+
+Report = Callable[[str, float | None, float | None, str], None]
 
 REPOSITORIES: Mapping[str, str] = MappingProxyType(
     {name: f"openai-community/{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")}
 )
 """Where each model's weights are published. Source: https://huggingface.co/openai-community."""
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
+"""The weights last: with them the model is complete."""
+MIB = 2**20
 
 
-def snapshot(
-    name: str,
-    *,
-    download: bool,
-    progress: Callable[[str, float | None, float | None, str], None],
-    cancelled: Callable[[], bool],
-) -> Path:
+def snapshot(name: str, *, download: bool, progress: Report, cancelled: Callable[[], bool]) -> Path:
     """The folder in the local cache with the files of model ``name``.
 
     Raises:
         BadRequest: the model is not published, or not in the cache and ``download`` is false, or it cannot be fetched.
         Cancelled: ``cancelled`` came true; the cache is as usable as it was.
     """
+    what = f"Pretrained {name}"
     repository = REPOSITORIES.get(name)
     if repository is None:
-        raise BadRequest(f"pretrained {name}", "it is not published", f"Published: {', '.join(REPOSITORIES)}.")
-    paths = [try_to_load_from_cache(repository, file) for file in FILES]
-    if all(isinstance(path, str) for path in paths):
-        return Path(str(paths[0])).parent
-    raise BadRequest(
-        f"pretrained {name}",
-        f"{repository} is not in the local Hugging Face cache",
-        "Allow the download (--download), give a folder, or use weights=random.",
-    )
+        remedy = f"Published: {', '.join(REPOSITORIES)}. For {name} use weights=bundled or random."
+        raise BadRequest(what, "these weights are not published", remedy)
+    folder = _cached(repository)
+    if folder is not None:
+        return folder
+    otherwise = "give a folder, or use weights=random."
+    if not download:
+        why = f"{repository} is not in the local Hugging Face cache"
+        raise BadRequest(what, why, f"Allow the download (--download), {otherwise}")
+    for file in FILES:
+        if cancelled():
+            raise Cancelled
+        try:
+            with _plain_http():
+                path = hf_hub_download(
+                    repository,
+                    file,
+                    tqdm_class=_bar(f"Downloading {file} of {name}", progress, cancelled),
+                )
+        except Cancelled:
+            raise
+        except Exception as error:  # whatever the HTTP library underneath has; all mean that there is no file
+            why = f"{file} of {repository} could not be downloaded ({str(error).strip().splitlines()[0]})"
+            raise BadRequest(what, why, f"Check the connection, {otherwise}") from error
+    return Path(path).parent
+
+
+def _cached(repository: str) -> Path | None:
+    """The newest snapshot, where it has all that is needed to load the model; never the network."""
+
+    def found(file: str) -> Path | None:
+        path = try_to_load_from_cache(repository, file)
+        return Path(path) if isinstance(path, str) else None
+
+    config, weights = found("config.json"), found("model.safetensors") or found("model.safetensors.index.json")
+    tokenizer = found("tokenizer.json") or (found("vocab.json") and found("merges.txt"))
+    return config.parent if config and weights and tokenizer else None
+
+
+@contextmanager
+def _plain_http() -> Iterator[None]:
+    """Without hf_xet, whose transfers run outside Python and do not hear a Stop."""
+    before = constants.HF_HUB_DISABLE_XET
+    constants.HF_HUB_DISABLE_XET = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_XET = before
+
+
+def _bar(activity: str, progress: Report, cancelled: Callable[[], bool]) -> type:
+    """A class that huggingface_hub takes for a progress bar. Raising in ``update`` ends the download.
+
+    The unfinished file keeps its temporary name, so that nothing takes it for the whole.
+    """
+
+    class Bar:
+        def __init__(self, *, total: float | None = None, initial: float = 0, **_: Any) -> None:
+            self.total, self.n = total, initial
+
+        def update(self, count_bytes: float = 1) -> None:
+            if cancelled():
+                raise Cancelled
+            self.n += count_bytes
+            progress(activity, self.n / MIB, self.total / MIB if self.total else None, "MiB")
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    return Bar

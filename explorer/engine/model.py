@@ -95,7 +95,7 @@ def _folder(name: str) -> Path:
     if folder.is_dir():
         return folder
     why = "it is a file, not a folder" if folder.exists() else "there is no model and no folder of this name"
-    raise BadRequest(f"model {name}", why, f"Allowed: {', '.join(MODELS)}, or a folder saved by transformers.")
+    raise BadRequest(f"Model {name}", why, f"Allowed: {', '.join(MODELS)}, or a folder saved by transformers.")
 
 
 def _check_fits(config: RunConfig, shape: GPT2Config, text: Tokenizer) -> None:
@@ -107,7 +107,7 @@ def _check_fits(config: RunConfig, shape: GPT2Config, text: Tokenizer) -> None:
         )
     if text.vocabulary > shape.vocab_size:
         raise BadRequest(
-            f"model {config.model}",
+            f"Model {config.model}",
             f"its tokenizer has {text.vocabulary} tokens, more than the model's {shape.vocab_size} (vocab_size)",
             "Use the tokenizer and the config.json that belong to these weights."
             if config.weights == "pretrained"

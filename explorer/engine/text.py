@@ -84,7 +84,7 @@ def file_source(path: Path) -> TextSource:
     Raises:
         BadRequest: the file is not there, is a folder, cannot be read, is empty, binary or not UTF-8.
     """
-    what = f"text file {path}"
+    what = f"Text file {path}"
     another = "Give another file, or text=python for the text that is always there."
     if path.is_dir():
         raise BadRequest(what, "it is a folder", "Name one text file in it.")

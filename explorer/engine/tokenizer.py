@@ -73,7 +73,7 @@ class Tokenizer:
         """The ids of ``text``; a literal ``<|endoftext|>`` in it becomes ``end_id``.
 
         Raises:
-            ValueError: the text has half a surrogate pair, which no encoding of Unicode has.
+            BadRequest: the text has half a surrogate pair, which no encoding of Unicode has.
         """
         return self.encode_batch([text])[0]
 
@@ -82,7 +82,7 @@ class Tokenizer:
         for text in texts:
             # The backend would raise a TypeError that names no text.
             if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-                raise ValueError("the text has half a surrogate pair, which is no character; remove it")
+                raise BadRequest("The text", "it has half a surrogate pair, which is no character", "Remove it.")
         return [encoding.ids for encoding in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -149,8 +149,8 @@ def for_model(folder: Path) -> Tokenizer:
     elif vocabulary.is_file() and merges.is_file():
         path = vocabulary
     else:
-        raise BadRequest(f"model {folder}", "it has no tokenizer.json, nor vocab.json with merges.txt", remedy)
-    what = f"tokenizer {path}"
+        raise BadRequest(f"Model {folder}", "it has no tokenizer.json, nor vocab.json with merges.txt", remedy)
+    what = f"Tokenizer {path}"
     if path.stat().st_size > TOKENIZER_LIMIT_BYTES:
         raise BadRequest(what, f"it has more than {TOKENIZER_LIMIT_BYTES >> 20} MiB", remedy)
     try:
