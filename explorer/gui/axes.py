@@ -6,11 +6,15 @@ import math
 from collections.abc import Sequence
 
 import pyqtgraph as pg
+from PySide6.QtCore import QRectF
 
 from explorer.gui.palette import si_number
 
 _TIME_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 _TIME_ENDS_S = (1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600)
+
+EDGE_PX = 20
+"""Room beside an axis for the words of its first and last tick."""
 
 
 def round_up(value: float) -> float:
@@ -42,10 +46,19 @@ class PlainAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph has no types
     def __init__(self, orientation: str, title: str | None) -> None:
         super().__init__(orientation)
         self.enableAutoSIPrefix(False)
-        # The first and the last tick lie on the plot's edge, and their words beyond it: there is room for them.
-        self.setStyle(hideOverlappingLabels=False)
+        # Grid lines and words change seldom, but lie under curves that change ten times a second: drawn anew each
+        # time they took two thirds of a redraw.
+        self.setCacheMode(pg.GraphicsObject.CacheMode.DeviceCoordinateCache)
         if title is not None:
             self.setLabel(title)
+
+    def boundingRect(self) -> QRectF:
+        # Words of the first and the last tick reach beyond the axis; pyqtgraph 0.14 leaves out what does not fit
+        # into this rectangle, and makes it too small once grid lines are on.
+        rect = QRectF(super().boundingRect())
+        if self.orientation == "left":
+            return rect.adjusted(0, -EDGE_PX / 2, 0, EDGE_PX / 2)
+        return rect.adjusted(-EDGE_PX, 0, EDGE_PX, 0)
 
 
 class SiAxis(PlainAxis):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QColor, QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QLabel, QWidget
 
 from explorer.gui.annotations import Annotations
-from explorer.gui.axes import PlainAxis, TimeAxis, round_up
+from explorer.gui.axes import EDGE_PX, PlainAxis, TimeAxis, round_up
 from explorer.gui.palette import Theme
 from explorer.gui.readout import coloured
 
@@ -46,7 +46,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         item = self.getPlotItem()
         item.hideButtons()
         item.setMenuEnabled(False)
-        item.setContentsMargins(0, 8, 20, 0)
+        item.setContentsMargins(0, EDGE_PX / 2, EDGE_PX, 0)
         axis.setWidth(LEFT_AXIS_PX)
         item.getAxis("bottom").setHeight(BOTTOM_AXIS_PX)
         self._view: pg.ViewBox = item.getViewBox()
@@ -104,10 +104,10 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._empty.setText(text or "")
         if self._empty.isHidden() != (text is None):
             self._empty.setVisible(text is not None)
-            # Ticks of an empty plot would be numbers of nothing.
+            # Ticks of an empty plot would be numbers of nothing, and grid lines run through the words.
             self.showGrid(x=text is None, y=text is None, alpha=0.22)
             for side in ("left", "bottom"):
-                self.getPlotItem().getAxis(side).setStyle(showValues=text is None)
+                self.getPlotItem().getAxis(side).setStyle(showValues=text is None, tickLength=0)
         self.setAccessibleDescription(text or "")
         self._place_words()
 

@@ -116,8 +116,10 @@ NOTHING = "–"
 
 
 def _four_figures(value: float) -> str:
-    """At least three, at most four significant figures without an exponent: 9.99, 47.0, 174.4."""
+    """At least three, at most four significant figures without an exponent: 0.590, 9.99, 47.0, 174.4."""
     magnitude = abs(value)
+    if 0 < magnitude < 0.9995:
+        return f"{value:.3f}"
     if magnitude < 9.995:
         return f"{value:.2f}"
     return f"{value:.1f}" if magnitude < 999.95 else f"{value:,.0f}"

@@ -38,7 +38,7 @@ class Pane(QWidget):
         header.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         row = QHBoxLayout(header)
         row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(14)
+        row.setSpacing(12)
         for widget in (self._caption, *readouts):
             row.addWidget(widget, 0, Qt.AlignmentFlag.AlignBaseline)
         for index, widget in enumerate(side):
@@ -168,7 +168,7 @@ class MemoryPane(Pane):
         highest_gib = 0.0
         for name, curve in self._layers.items():
             x, y = curves.memory_gib(name, low_s, high_s, self.plot.bins())
-            _set_measured(curve, x, y)
+            _set_measured(curve, *_corners(x, y))
             highest_gib = float(np.fmax(highest_gib, _highest(y)))
         limit_gib = self._device.total_memory_bytes / 2**30 if self._device is not None else 0.0
         # A limit far above would press the layers flat; the header says it anyway.
@@ -255,9 +255,9 @@ class StepTimePane(Pane):
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         x, y = curves.plain("step_ms", low_s, high_s, self.plot.bins())
         self._curve.setData(x, y)
-        # Compile and single stalls may leave the picture: they would press everything else flat.
-        typical_ms = curves.typical_step_ms()
-        self.plot.fit(0, 1.3 * (typical_ms if np.isfinite(typical_ms) else _highest(y)))
+        # Compilation and single stalls may leave the picture: they would press everything else flat.
+        typical_ms = curves.typical_step_ms(low_s, high_s)
+        self.plot.fit(0, 1.35 * (typical_ms if np.isfinite(typical_ms) else _highest(y)))
         self.plot.show_words(None)
 
     def show_figures(self, figures: Figures) -> None:
@@ -272,6 +272,15 @@ class StepTimePane(Pane):
 def _highest(values: Floats) -> float:
     finite = values[np.isfinite(values)]
     return float(finite.max()) if len(finite) else float("nan")
+
+
+def _corners(x: Floats, y: Floats) -> tuple[Floats, Floats]:
+    """The points without those inside a level stretch: memory seldom moves, and a filled curve is dear."""
+    if len(y) < 3:
+        return x, y
+    moves = y[1:] != y[:-1]
+    kept = np.concatenate(([True], moves[:-1] | moves[1:], [True]))
+    return x[kept], y[kept]
 
 
 def _set_measured(curve: pg.PlotDataItem, x: Floats, y: Floats) -> None:

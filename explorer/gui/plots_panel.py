@@ -61,7 +61,7 @@ class PlotsPanel(QWidget):
         self._follow.setObjectName("follow_button")
         self._follow.setText("Follow")
         self._follow.setToolTip("Show the whole run again, and go on with it (or double-click a plot)")
-        self._follow.setEnabled(False)
+        self._follow.hide()
         self._follow.clicked.connect(self.follow)
 
         self.throughput = ThroughputPane(legend, self._side, self._follow)
@@ -157,7 +157,7 @@ class PlotsPanel(QWidget):
     def follow(self) -> None:
         """Show the whole run again, and go on with it."""
         self._following = True
-        self._follow.setEnabled(False)
+        self._follow.hide()
         for pane in self._panes:
             pane.plot.let_go()
         self._mark_changed()
@@ -224,5 +224,5 @@ class PlotsPanel(QWidget):
 
     def _taken_in_hand(self) -> None:
         self._following = False
-        self._follow.setEnabled(True)
+        self._follow.show()
         self._mark_changed()

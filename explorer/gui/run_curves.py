@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from explorer.gui.envelope import Envelope, Floats, WindowMedians
 from explorer.results.ring import PHASE_CODES, SampleColumns
@@ -44,6 +45,7 @@ class RunCurves:
         self._held_at: int | None = None
         self._envelopes: dict[str, Envelope] = {}
         self._medians = WindowMedians(MEDIAN_WINDOW_S)
+        self._step_medians = WindowMedians(MEDIAN_WINDOW_S)
 
     def hold(self, held: bool) -> None:
         """Leave out all samples that come from now on, until let go."""
@@ -77,10 +79,15 @@ class RunCurves:
         """A column as it is."""
         return self._envelope(name, lambda rows: self._column(name)[rows], low_s, high_s, bins)
 
-    def typical_step_ms(self) -> float:
-        """Largest step time of the kept samples but for compile, prefill and the slowest 1%; NaN without any."""
-        times = self._column("step_ms")[-50 * STEP_TIMES :][self._timed()[-50 * STEP_TIMES :]]
-        return float(np.quantile(times, 0.99)) if len(times) else NAN
+    def typical_step_ms(self, low_s: float, high_s: float) -> float:
+        """The largest median of 0.25 s between ``low_s`` and ``high_s``, windows with a compilation or a prefill left
+        out; NaN without any: what an axis must hold, whatever single steps did.
+        """
+        times_s, medians = self._step_medians.points(
+            self._column("time_s"), self._column("segment"), self._timed_step_ms, dropped=self._columns.dropped
+        )
+        shown = medians[(times_s >= low_s) & (times_s <= high_s) & np.isfinite(medians)]
+        return float(shown.max()) if len(shown) else NAN
 
     def figures(self) -> Figures:
         """What the readouts say now."""
@@ -89,11 +96,10 @@ class RunCurves:
             return Figures()
         first = int(np.searchsorted(time_s, time_s[-1] - READOUT_WINDOW_S, side="right"))
         recent = slice(first, len(time_s))
-        timed = self._timed()
-        counted = timed[recent]
+        counted = self._timed(recent)
         segment = self._column("segment")
         latest = slice(max(int(np.searchsorted(segment, segment[-1])), len(segment) - STEP_TIMES), len(segment))
-        times = self._column("step_ms")[latest][timed[latest]]
+        times = self._column("step_ms")[latest][self._timed(latest)]
         p50, p95 = np.quantile(times, (0.5, 0.95)) if len(times) else (NAN, NAN)
         return Figures(
             tokens_per_s=_median(self._rates(recent)[counted]),
@@ -110,12 +116,13 @@ class RunCurves:
         column = self._columns.column(name)
         return column if self._held_at is None else column[: max(self._held_at - self._columns.dropped, 0)]
 
-    def _timed(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        phase = self._column("phase")
-        timed: np.ndarray[tuple[int], np.dtype[np.bool_]] = (phase != PHASE_CODES["compile"]) & (
-            phase != PHASE_CODES["prefill"]
-        )
+    def _timed(self, rows: slice) -> NDArray[np.bool_]:
+        phase = self._column("phase")[rows]
+        timed: NDArray[np.bool_] = (phase != PHASE_CODES["compile"]) & (phase != PHASE_CODES["prefill"])
         return timed
+
+    def _timed_step_ms(self, rows: slice) -> Floats:
+        return np.where(self._timed(rows), self._column("step_ms")[rows], np.nan)
 
     def _rates(self, rows: slice) -> Floats:
         step_ms = self._column("step_ms")[rows]

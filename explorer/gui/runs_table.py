@@ -2,23 +2,113 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
 
-from PySide6.QtWidgets import QTableView, QWidget
+from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer
+from PySide6.QtGui import QAction, QFontMetrics, QGuiApplication, QKeySequence, QPainter, QPaintEvent
+from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
-if TYPE_CHECKING:
-    from explorer.results.log import RunLog
+from explorer.gui.palette import tabular
+from explorer.gui.runs_model import COLUMNS, KEY_ROLE, SORT_ROLE, RunsModel
+from explorer.results.log import RunLog
+
+REFRESH_S = 0.25
+LARGEST_SHARE = 0.05
+"""Of the window's time that refreshing may take: medians of a million steps are worked out less often."""
+
+EMPTY_WORDS = "Each run becomes a row here, and each setting changed while it runs begins another."
 
 
 class RunsTable(QTableView):
+    """The runs of ``log``; sorted by clicking a header, copied with Ctrl+C."""
+
     def __init__(self, log: RunLog, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("runs_table")
+        self.setAccessibleName("Runs")
+        self._rows = RunsModel(log, self)
+        sorted_rows = QSortFilterProxyModel(self)
+        sorted_rows.setSourceModel(self._rows)
+        sorted_rows.setSortRole(SORT_ROLE)
+        self.setModel(sorted_rows)
+        self.setSortingEnabled(True)
+        self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
+        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTabKeyNavigation(False)
+        self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setFont(tabular(self.font()))
+        self.verticalHeader().hide()
+        metrics = QFontMetrics(self.font())
+        self.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
+        for index, column in enumerate(COLUMNS):
+            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(column.title) + 16)
+            self.setColumnWidth(index, widest + 16)
+        self.horizontalHeader().setStretchLastSection(True)
+        self.horizontalHeader().setHighlightSections(False)
+        self._again = QTimer(self)
+        self._again.setSingleShot(True)
+        self._again.timeout.connect(self.refresh)
+        self._next_s = 0.0
+        for words, keys, markdown in (
+            ("Copy", QKeySequence(QKeySequence.StandardKey.Copy), False),
+            ("Copy as Markdown", QKeySequence("Ctrl+Shift+C"), True),
+        ):
+            action = QAction(words, self)
+            action.setShortcut(keys)
+            action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
+            action.triggered.connect(lambda _=False, markdown=markdown: self._copy(markdown=markdown))
+            self.addAction(action)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
 
-    def refresh(self) -> None: ...
+    def refresh(self) -> None:
+        """Show what the log has gained, now or as soon as the table may change again."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            if not self._again.isActive():
+                self._again.start(round((self._next_s - now_s) * 1e3) + 1)
+            return
+        bar = self.verticalScrollBar()
+        at_end = bar.value() == bar.maximum()
+        before = self._rows.rowCount()
+        self._rows.refresh()
+        if at_end and self._rows.rowCount() > before:
+            self.scrollToBottom()
+        end_s = time.monotonic()
+        self._next_s = end_s + max(REFRESH_S, (end_s - now_s) / LARGEST_SHARE)
 
     def selected(self) -> list[tuple[int, int]]:
-        """(run id, segment index) of the selected rows."""
-        return []
+        """(run id, segment index) of the selected rows, from top to bottom."""
+        rows = sorted(index.row() for index in self.selectionModel().selectedRows())
+        return [self.model().index(row, 0).data(KEY_ROLE) for row in rows]
 
-    def apply_theme(self, dark: bool) -> None: ...
+    def apply_theme(self, dark: bool) -> None:
+        """Put on the light or the dark look."""
+        self._rows.set_dark(dark)
+
+    def text(self, *, markdown: bool) -> str:
+        """The selected rows, or all where none is, with their header: tab-separated, or a Markdown table."""
+        rows = sorted(index.row() for index in self.selectionModel().selectedRows()) or range(self.model().rowCount())
+        columns = range(len(COLUMNS))
+        lines = [[column.title for column in COLUMNS]]
+        lines += [[str(self.model().index(row, column).data()) for column in columns] for row in rows]
+        if not markdown:
+            return "\n".join("\t".join(line) for line in lines) + "\n"
+        lines.insert(1, ["---:" if column.number else "---" for column in COLUMNS])
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self._rows.rowCount():
+            return
+        painter = QPainter(self.viewport())
+        painter.setPen(self.palette().placeholderText().color())
+        area = self.viewport().rect().adjusted(16, 8, -16, -8)
+        painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, EMPTY_WORDS)
+        painter.end()
+
+    def _copy(self, *, markdown: bool) -> None:
+        QGuiApplication.clipboard().setText(self.text(markdown=markdown))

@@ -2,31 +2,194 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Sequence
 
-from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QPlainTextEdit, QWidget
+import numpy as np
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
+from explorer.gui.palette import NOTHING, milliseconds, monospace, si_number, theme
+from explorer.gui.readout import Caption, Readout
+from explorer.gui.run_curves import READOUT_WINDOW_S
+from explorer.gui.sampling import SamplingControls
 from explorer.results.sample import Sample
+
+READOUT_S = 0.25
+MOST_BLOCKS = 20_000
+"""Lines kept in the output; the oldest go first."""
+LATENCIES = 4096
+"""Tokens that p50 and p99 are over, the newest: four times the longest text that one run makes."""
+
+GENERATE_WORDS = "Press Start (F5): the text appears here, token by token."
+TRAIN_WORDS = "A training run makes no text. Set the workload to generate and press Start (F5): it appears here."
 
 
 class TextPanel(QWidget):
+    """What generation is asked for, and what it says. Shows the run begun last."""
+
     settings_changed = Signal(dict)
+    """The person changed prompt or sampling: all of prompt, max_new_tokens, temperature, top_k and top_p."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.prompt_edit = QPlainTextEdit(self)
-        self.text_output = QPlainTextEdit(self)
+        self._dark = False
+        self._generates = False
+        self._prompt_length = 0
+        self._recent: deque[tuple[float, float]] = deque()
+        self._token_ms: deque[float] = deque(maxlen=LATENCIES)
+        self._first_token_ms = float("nan")
+        self._readouts_at_s = 0.0
 
-    def set_config(self, config: RunConfig) -> None: ...
+        self.prompt_edit = QPlainTextEdit()
+        self.prompt_edit.setObjectName("prompt_edit")
+        self.prompt_edit.setAccessibleName("Prompt")
+        self.prompt_edit.setPlaceholderText("What the model continues")
+        self.prompt_edit.setToolTip("What the model continues. Used from the next Start on.")
+        self.prompt_edit.setTabChangesFocus(True)
+        self.prompt_edit.textChanged.connect(self._report)
+        self.sampling = SamplingControls()
+        self.sampling.changed.connect(self._report)
 
-    def begin_run(self, config: RunConfig) -> None: ...
+        self.text_output = QPlainTextEdit()
+        self.text_output.setObjectName("text_output")
+        self.text_output.setAccessibleName("Generated text")
+        self.text_output.setReadOnly(True)
+        self.text_output.setTabChangesFocus(True)
+        self.text_output.setUndoRedoEnabled(False)
+        self.text_output.setMaximumBlockCount(MOST_BLOCKS)
+        self.text_output.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        size = self.font().pointSizeF()
+        for edit in (self.prompt_edit, self.text_output):
+            edit.setFont(monospace(size))
+        lines = QFontMetrics(self.prompt_edit.font()).lineSpacing()
+        self.prompt_edit.setFixedHeight(4 * lines + 14)
+        self.copy_button = QPushButton("Copy")
+        self.copy_button.setObjectName("copy_text_button")
+        self.copy_button.setToolTip("Copy prompt and text")
+        self.copy_button.setEnabled(False)
+        self.copy_button.clicked.connect(self._copy)
 
-    def append_text(self, text: str) -> None: ...
+        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=1.6)
+        self.first_readout = Readout("Time to first token", "", lead="first token", widest="8,888 ms")
+        self.p50_readout = Readout("Median time a token", "", lead="p50", widest="888.8 ms")
+        self.p99_readout = Readout("99th percentile of the time a token", "", lead="p99", widest="888.8 ms")
+        self._readouts = (self.rate_readout, self.first_readout, self.p50_readout, self.p99_readout)
+        self._captions = (Caption("Prompt"), Caption("Text"))
+        self._lay_out()
+        self.set_config(RunConfig(workload="generate"))
+        self.apply_theme(self._dark)
 
-    def add_samples(self, samples: Sequence[Sample]) -> None: ...
+    def set_config(self, config: RunConfig) -> None:
+        """Show the settings of ``config`` without reporting them as changed."""
+        if self.prompt_edit.toPlainText() != config.prompt:
+            with QSignalBlocker(self.prompt_edit):
+                self.prompt_edit.setPlainText(config.prompt)
+        self.sampling.set_config(config)
+        self.text_output.setPlaceholderText(GENERATE_WORDS if config.workload == "generate" else TRAIN_WORDS)
 
-    def end_run(self) -> None: ...
+    def begin_run(self, config: RunConfig) -> None:
+        """Clear text and figures; show the prompt of a generation run."""
+        self._recent.clear()
+        self._token_ms.clear()
+        self._first_token_ms = float("nan")
+        self._show_figures()
+        self._generates = config.workload == "generate"
+        if not self._generates:
+            return
+        self.text_output.clear()
+        self._prompt_length = len(config.prompt)
+        self._append(config.prompt, self._prompt_format())
 
-    def apply_theme(self, dark: bool) -> None: ...
+    def append_text(self, text: str) -> None:
+        """Add ``text`` at the end, and stay there unless the person has scrolled up."""
+        self._append(text, QTextCharFormat())
+
+    def add_samples(self, samples: Sequence[Sample]) -> None:
+        """Take in what each token took; readouts change four times a second at most."""
+        if not self._generates:
+            return
+        for sample in samples:
+            if sample.phase == "prefill":
+                self._first_token_ms = sample.step_ms
+            elif sample.phase != "compile":
+                self._token_ms.append(sample.step_ms)
+                self._recent.append((sample.time_s, sample.tokens_per_s))
+        while self._recent and self._recent[0][0] <= self._recent[-1][0] - READOUT_WINDOW_S:
+            self._recent.popleft()
+        now_s = time.monotonic()
+        if now_s - self._readouts_at_s >= READOUT_S:
+            self._readouts_at_s = now_s
+            self._show_figures()
+
+    def end_run(self) -> None:
+        """Show the last figures."""
+        self._show_figures()
+
+    def apply_theme(self, dark: bool) -> None:
+        """Put on the light or the dark look."""
+        self._dark = dark
+        look = theme(dark)
+        for part in (*self._captions, *self._readouts):
+            part.apply_theme(look)
+        cursor = QTextCursor(self.text_output.document())
+        cursor.setPosition(min(self._prompt_length, self.text_output.document().characterCount() - 1))
+        cursor.setPosition(0, QTextCursor.MoveMode.KeepAnchor)
+        cursor.setCharFormat(self._prompt_format())
+
+    def _prompt_format(self) -> QTextCharFormat:
+        style = QTextCharFormat()
+        style.setForeground(QColor(theme(self._dark).muted))
+        style.setFontWeight(QFont.Weight.Bold)
+        return style
+
+    def _append(self, text: str, style: QTextCharFormat) -> None:
+        bar = self.text_output.verticalScrollBar()
+        at_end = bar.value() == bar.maximum()
+        # A cursor of its own leaves the person's selection alone.
+        cursor = QTextCursor(self.text_output.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.insertText(text, style)
+        if at_end:
+            bar.setValue(bar.maximum())
+        self.copy_button.setEnabled(True)
+
+    def _show_figures(self) -> None:
+        rates = [rate for _, rate in self._recent]
+        self.rate_readout.show_number(si_number(float(np.median(rates))) if rates else NOTHING)
+        self.first_readout.show_number(milliseconds(self._first_token_ms))
+        p50_ms, p99_ms = np.quantile(self._token_ms, (0.5, 0.99)) if self._token_ms else (np.nan, np.nan)
+        self.p50_readout.show_number(milliseconds(float(p50_ms)))
+        self.p99_readout.show_number(milliseconds(float(p99_ms)))
+
+    def _report(self) -> None:
+        self.settings_changed.emit({"prompt": self.prompt_edit.toPlainText(), **self.sampling.settings()})
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self.text_output.toPlainText())
+
+    def _lay_out(self) -> None:
+        column = QVBoxLayout(self)
+        column.setContentsMargins(8, 8, 8, 8)
+        column.setSpacing(8)
+        column.addWidget(self._captions[0])
+        column.addWidget(self.prompt_edit)
+        column.addWidget(self.sampling)
+        row = QHBoxLayout()
+        row.addWidget(self._captions[1])
+        row.addStretch(1)
+        row.addWidget(self.copy_button)
+        column.addLayout(row)
+        column.addWidget(self.text_output, 1)
+        figures = QGridLayout()
+        figures.setHorizontalSpacing(12)
+        figures.setVerticalSpacing(2)
+        left, right = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
+        for index, (readout, side) in enumerate(zip(self._readouts, (left, right, left, right), strict=True)):
+            figures.addWidget(readout, index // 2, index % 2, side | Qt.AlignmentFlag.AlignVCenter)
+        column.addLayout(figures)

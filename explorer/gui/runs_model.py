@@ -1,0 +1,216 @@
+"""The rows of the table of runs: one a segment, each built from the log and kept until the log has more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtGui import QPainter, QPen, QPixmap
+
+from explorer.gui.palette import NOTHING, gib, milliseconds, run_colour, run_style, si_number
+from explorer.optimizations.registry import baseline_levels, levels_of
+from explorer.results.log import RunLog, RunRecord, SegmentRecord
+from explorer.results.statistics import SegmentSummary
+
+Index = QModelIndex | QPersistentModelIndex
+SORT_ROLE = int(Qt.ItemDataRole.UserRole)
+KEY_ROLE = SORT_ROLE + 1
+"""(run id, segment index) of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    title: str
+    widest: str
+    """A cell as wide as any to come."""
+    tooltip: str = ""
+    number: bool = True
+    """Right-aligned, as numbers are."""
+
+
+COLUMNS = (
+    Column(title="Run", widest="— 888.8", tooltip="Run and segment: a setting changed live begins the next segment"),
+    Column(title="What differs", widest="+ precision bf16 + attention sdpa + gelu triton", number=False),
+    Column(title="Workload", widest="generate", number=False),
+    Column(title="Model", widest="gpt2-medium", number=False),
+    Column(title="B × T", widest="1024 × 1024", tooltip="Sequences a step × tokens a sequence"),
+    Column(title="Steps", widest="888,888", tooltip="Training steps, or tokens of each generated sequence"),
+    Column(title="tokens/s", widest="~ 888.8k", tooltip="Median over the steps after warm-up"),
+    Column(title="p5 – p95", widest="888.8k – 888.8k", tooltip="Of tokens/s: nine steps in ten lie between"),
+    Column(title="ms/step", widest="~ 8,888", tooltip="Median time of a step, or of a token"),
+    Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step"),
+    Column(
+        title="Held", widest="888.8 MiB", tooltip="Most that the allocator held (CPU: the worker's resident memory)"
+    ),
+    Column(title="Loss", widest="88.888 → 88.888", tooltip="Of the segment's first and last step"),
+    Column(title="State", widest="completed", number=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    run_id: int
+    segment: int
+    cells: tuple[str, ...]
+    keys: tuple[Any, ...]
+    """What each cell sorts by."""
+    tooltip: str
+
+
+def build_row(record: RunRecord, part: SegmentRecord) -> Row:
+    """The row of one segment as the log has it now."""
+    index, config = part.segment.index, part.config
+    summary = record.summary(index)
+    tokens = config.seq if config.workload == "train" else config.max_new_tokens
+    state = record.outcome if part is record.segments[-1] else "changed"
+    # Without an allocator to ask, on the CPU, what is held is the process's resident memory.
+    held_bytes = summary.reserved_bytes if summary.reserved_bytes >= 0 else summary.device_used_bytes
+    mark = "" if summary.settled or not summary.n else "~ "
+    shown: tuple[tuple[str, Any], ...] = (
+        (f"{record.run_id}.{index + 1}", record.run_id * 1_000_000 + index),
+        (record.label(index, baseline_levels()), None),
+        (config.workload, None),
+        (config.model, None),
+        (f"{config.batch} × {tokens}", config.batch * tokens),
+        (f"{summary.steps:,}", summary.steps),
+        (_marked(mark, si_number(summary.tokens_per_s_median)), summary.tokens_per_s_median),
+        (_range(summary), summary.tokens_per_s_p5),
+        (_marked(mark, milliseconds(summary.step_ms_median).removesuffix(" ms")), summary.step_ms_median),
+        (gib(summary.peak_allocated_bytes), summary.peak_allocated_bytes),
+        (gib(held_bytes), held_bytes),
+        (_loss(summary), summary.loss_last),
+        (state, None),
+    )
+    return Row(
+        run_id=record.run_id,
+        segment=index,
+        cells=tuple(cell for cell, _ in shown),
+        # Qt cannot order NaN: what was not measured comes first.
+        keys=tuple(cell if key is None else -1.0 if math.isnan(key) else key for cell, key in shown),
+        tooltip=_tooltip(record, part, summary),
+    )
+
+
+def _marked(mark: str, number: str) -> str:
+    return number if number == NOTHING else mark + number
+
+
+def _range(summary: SegmentSummary) -> str:
+    if not summary.n:
+        return NOTHING
+    return f"{si_number(summary.tokens_per_s_p5)} – {si_number(summary.tokens_per_s_p95)}"
+
+
+def _loss(summary: SegmentSummary) -> str:
+    ends = [f"{v:.3f}" if math.isfinite(v) else "not finite" for v in (summary.loss_first, summary.loss_last)]
+    return NOTHING if ends == ["not finite"] * 2 else " → ".join(ends)
+
+
+def _tooltip(record: RunRecord, part: SegmentRecord, summary: SegmentSummary) -> str:
+    lines = []
+    if part.segment.changes:
+        lines.append("Changed here: " + ", ".join(part.segment.changes))
+    if record.problem:
+        lines.append(record.problem)
+    if summary.n:
+        lines.append(f"Statistics over {summary.n:,} steps; left out: {summary.warmup_steps:,} of compile and warm-up.")
+    if summary.n and not summary.settled:
+        lines.append("~ Step times had not settled: take these numbers with care.")
+    settings = part.config.to_dict()
+    settings["levels"] = " ".join(f"{name}={level}" for name, level in levels_of(part.config).items())
+    lines += [f"{name}: {value}" for name, value in settings.items()]
+    return "\n".join(lines)
+
+
+class RunsModel(QAbstractTableModel):
+    """The segments of every run in ``log``, in the order in which they began."""
+
+    def __init__(self, log: RunLog, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._log = log
+        self._rows: list[Row] = []
+        self._seen: dict[tuple[int, int], tuple[int, str, int]] = {}
+        self._swatches: dict[int, QPixmap] = {}
+        self._dark = False
+
+    def refresh(self) -> None:
+        """Take in what the log has gained; rows of segments without news are left alone."""
+        at = {(row.run_id, row.segment): i for i, row in enumerate(self._rows)}
+        for record in self._log.runs:
+            for part in record.segments:
+                key = (record.run_id, part.segment.index)
+                rows = record.columns.rows_of(part.segment.index)
+                news = (record.columns.dropped + rows.stop, record.outcome, len(record.segments))
+                if key in at and self._seen.get(key) == news:
+                    continue
+                self._seen[key] = news
+                row = build_row(record, part)
+                if key in at:
+                    self._rows[at[key]] = row
+                    self.dataChanged.emit(self.index(at[key], 0), self.index(at[key], len(COLUMNS) - 1))
+                else:
+                    self.beginInsertRows(QModelIndex(), len(self._rows), len(self._rows))
+                    self._rows.append(row)
+                    self.endInsertRows()
+
+    def set_dark(self, dark: bool) -> None:
+        self._dark = dark
+        self._swatches.clear()
+        if self._rows:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self._rows) - 1, 0))
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own signature
+        return 0 if parent.isValid() else len(self._rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        column = COLUMNS[section]
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return column.title
+            case Qt.ItemDataRole.ToolTipRole:
+                return column.tooltip or None
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(column)
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row, column = self._rows[index.row()], index.column()
+        if role == SORT_ROLE:
+            return row.keys[column]
+        if role == KEY_ROLE:
+            return row.run_id, row.segment
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return row.cells[column]
+            case Qt.ItemDataRole.ToolTipRole:
+                return row.tooltip
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(COLUMNS[column])
+            case Qt.ItemDataRole.DecorationRole if column == 0:
+                return self._swatch(row.run_id)
+        return None
+
+    def _swatch(self, run_id: int) -> QPixmap:
+        if run_id not in self._swatches:
+            pixmap = QPixmap(20, 12)
+            pixmap.fill(Qt.GlobalColor.transparent)
+            painter = QPainter(pixmap)
+            painter.setPen(QPen(run_colour(run_id, self._dark), 3, run_style(run_id)))
+            painter.drawLine(0, 6, 20, 6)
+            painter.end()
+            self._swatches[run_id] = pixmap
+        return self._swatches[run_id]
+
+
+def _alignment(column: Column) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column.number else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter

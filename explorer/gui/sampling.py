@@ -1,0 +1,112 @@
+"""How the next token is picked: length, temperature, top-k and top-p."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
+
+from explorer.config import LIMITS, RunConfig, Workload
+
+TRAIN_REASON = "Used in generation only; the workload is train."
+GREEDY_REASON = "Not used at temperature 0: the likeliest token is always taken."
+
+
+class SamplingControls(QWidget):
+    """Four spin boxes; those that play no part are greyed and say why."""
+
+    changed = Signal()
+    """The person changed one of them."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.max_new_tokens_spin = QSpinBox()
+        self.temperature_spin = QDoubleSpinBox()
+        self.top_k_spin = QSpinBox()
+        self.top_p_spin = QDoubleSpinBox()
+        for name, whole in (("max_new_tokens", self.max_new_tokens_spin), ("top_k", self.top_k_spin)):
+            low, high = LIMITS[name]
+            whole.setRange(int(low), int(high))
+            whole.valueChanged.connect(self._edited)
+        for name, part in (("temperature", self.temperature_spin), ("top_p", self.top_p_spin)):
+            part.setDecimals(2)
+            part.setRange(*LIMITS[name])
+            part.valueChanged.connect(self._edited)
+        self.temperature_spin.setSingleStep(0.1)
+        self.top_p_spin.setSingleStep(0.05)
+        self.temperature_spin.setSpecialValueText("0 (greedy)")
+        self.top_k_spin.setSpecialValueText("off")
+        self._workload: Workload = "generate"
+        self._help: dict[QAbstractSpinBox, str] = {}
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(6)
+        for index, (name, words, spin, meaning) in enumerate(
+            (
+                ("max_new_tokens", "New tokens", self.max_new_tokens_spin, "How many tokens to generate at most."),
+                (
+                    "temperature",
+                    "Temperature",
+                    self.temperature_spin,
+                    "Divides the logits before sampling: below 1 bolder, above 1 more random; 0 always takes the "
+                    "likeliest token (greedy).",
+                ),
+                ("top_k", "Top-k", self.top_k_spin, "Sample among the k likeliest tokens; 0 turns it off."),
+                (
+                    "top_p",
+                    "Top-p",
+                    self.top_p_spin,
+                    "Sample among the likeliest tokens that together reach this probability; 1 turns it off.",
+                ),
+            )
+        ):
+            spin.setObjectName(f"{name}_spin")
+            spin.setAccessibleName(words)
+            spin.setAlignment(Qt.AlignmentFlag.AlignRight)
+            # Half a number typed is no setting yet.
+            spin.setKeyboardTracking(False)
+            self._help[spin] = meaning
+            label = QLabel(words)
+            label.setBuddy(spin)
+            grid.addWidget(label, index // 2, 2 * (index % 2))
+            grid.addWidget(spin, index // 2, 2 * (index % 2) + 1)
+        grid.setColumnStretch(1, 1)
+        grid.setColumnStretch(3, 1)
+
+    def set_config(self, config: RunConfig) -> None:
+        """Show the settings of ``config`` without reporting them as changed."""
+        self._workload = config.workload
+        blockers = [QSignalBlocker(spin) for spin in self._help]
+        for whole, value in ((self.max_new_tokens_spin, config.max_new_tokens), (self.top_k_spin, config.top_k)):
+            if whole.value() != value:
+                whole.setValue(value)
+        for part, number in ((self.temperature_spin, config.temperature), (self.top_p_spin, config.top_p)):
+            if part.value() != number:
+                part.setValue(number)
+        for blocker in blockers:
+            blocker.unblock()
+        self._show_use()
+
+    def settings(self) -> dict[str, int | float]:
+        """max_new_tokens, temperature, top_k and top_p as they stand."""
+        return {
+            "max_new_tokens": self.max_new_tokens_spin.value(),
+            "temperature": self.temperature_spin.value(),
+            "top_k": self.top_k_spin.value(),
+            "top_p": self.top_p_spin.value(),
+        }
+
+    def _edited(self) -> None:
+        self._show_use()
+        self.changed.emit()
+
+    def _show_use(self) -> None:
+        trains = self._workload == "train"
+        greedy = self.temperature_spin.value() == 0
+        for spin, meaning in self._help.items():
+            unused = TRAIN_REASON if trains else ""
+            if not trains and greedy and spin in (self.top_k_spin, self.top_p_spin):
+                unused = GREEDY_REASON
+            spin.setEnabled(not unused)
+            spin.setToolTip(f"{meaning}\n{unused}".strip())
+            spin.setAccessibleDescription(spin.toolTip())
