@@ -26,7 +26,9 @@ def test_that_any_text_comes_back_unchanged(text):
 
 
 def test_that_python_source_takes_less_than_a_token_for_three_bytes():
-    source = "def area(width, height):\n    if width < 0:\n        raise ValueError('width')\n    return width * height\n"
+    source = (
+        "def area(width, height):\n    if width < 0:\n        raise ValueError('width')\n    return width * height\n"
+    )
     assert len(BUNDLED.encode(source)) < len(source) / 3
 
 
@@ -109,8 +111,14 @@ def _write(folder, content):
     [
         (lambda folder: None, "no tokenizer.json"),
         (lambda folder: _write(folder, "{"), "EOF"),
-        (lambda folder: _write(folder, BUNDLED.to_json().replace('"ByteLevel"', '"Fuse"')), "byte-level|expected|variant"),
-        (lambda folder: _write(folder, BUNDLED.to_json().replace("<|endoftext|>", "<|other|>")), "no token <|endoftext|>"),
+        (
+            lambda folder: _write(folder, BUNDLED.to_json().replace('"ByteLevel"', '"Fuse"')),
+            "byte-level|expected|variant",
+        ),
+        (
+            lambda folder: _write(folder, BUNDLED.to_json().replace("<|endoftext|>", "<|other|>")),
+            "no token <|endoftext|>",
+        ),
     ],
 )
 def test_that_a_wrong_tokenizer_is_refused_with_its_reason(tmp_path, spoil, why):
