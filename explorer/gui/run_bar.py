@@ -152,7 +152,7 @@ class RunBar(QWidget):
         spin.setRange(int(low), int(high))
         spin.setKeyboardTracking(False)
         spin.setAccelerated(True)
-        spin.setFixedWidth(spin.fontMetrics().horizontalAdvance("0" * len(str(int(high)))) + SPIN_FRAME_PX)
+        spin.setFixedWidth(spin.fontMetrics().horizontalAdvance("0" * min(len(str(int(high))), 6)) + SPIN_FRAME_PX)
         spin.valueChanged.connect(lambda value: self._edit(name, value))
         self._add(row, name, spin, caption, f"{tip}, {int(low)} to {int(high)}")
         return spin

@@ -14,7 +14,7 @@ from explorer.optimizations.base import Optimization
 
 FOOT_HEIGHT_PX = 38
 FIX_HEIGHT_PX = 22
-COMBO_WIDTH_PX = 136
+COMBO_WIDTH_PX = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,49 @@
+"""The window under test: drawn offscreen, settings of its own, and nothing left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QCoreApplication, QEvent, QSettings, QTimer
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+from window_bench import Bench
+
+
+@pytest.fixture(autouse=True)
+def own_settings(tmp_path: Path) -> Path:
+    """A folder for whatever this test lets Qt remember: never the user's."""
+    folder = tmp_path / "settings"
+    QSettings.setPath(QSettings.Format.IniFormat, QSettings.Scope.UserScope, str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(qapp: QApplication) -> Iterator[None]:
+    """Fail a test that leaves a thread, a process, a running timer or a window on the screen."""
+    threads = set(threading.enumerate())
+    yield
+    QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    QCoreApplication.processEvents()
+    left = [t.name for t in threading.enumerate() if t not in threads and t.is_alive()]
+    assert not left, f"threads left behind: {left}"
+    assert not multiprocessing.active_children()
+    windows = [w for w in QApplication.topLevelWidgets() if w.isVisible()]
+    assert not windows, f"windows left open: {windows}"
+    timers = [
+        timer for window in QApplication.topLevelWidgets() for timer in window.findChildren(QTimer) if timer.isActive()
+    ]
+    assert not timers, f"timers left running: {[(t.parent(), t.interval()) for t in timers]}"
+
+
+@pytest.fixture
+def bench(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(qtbot, monkeypatch)

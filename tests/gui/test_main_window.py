@@ -1,0 +1,414 @@
+"""The window's own behaviour: what a control asks for, what it shows, what it forbids."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+import pyqtgraph as pg
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction, QStandardItemModel
+from PySide6.QtWidgets import (
+    QApplication,
+    QComboBox,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+    QTableView,
+    QWidget,
+)
+from window_bench import CPU, GPU, Bench, environment, steps
+
+from explorer.config import LIMITS, RunConfig, Workload
+from explorer.gui.run_control import FIXED_IN_RUN
+from explorer.messages import Problem, Reconfigure, Refused, Stop
+from explorer.models import MODELS
+from explorer.optimizations.registry import OPTIMIZATIONS
+
+
+def test_that_every_widget_named_for_others_exists_once(bench: Bench) -> None:
+    bench.open()
+    named = [
+        *((QComboBox, name) for name in ("workload_combo", "model_combo", "device_combo")),
+        *((QComboBox, f"toggle_{o.name}") for o in OPTIMIZATIONS),
+        (QSpinBox, "batch_spin"),
+        (QSpinBox, "seq_spin"),
+        (QPushButton, "start_button"),
+        (QPushButton, "stop_button"),
+        (pg.PlotWidget, "throughput_plot"),
+        (pg.PlotWidget, "memory_plot"),
+        (QPlainTextEdit, "prompt_edit"),
+        (QPlainTextEdit, "text_output"),
+        (QTableView, "runs_table"),
+        (QAction, "export_csv_action"),
+    ]
+    for kind, name in named:
+        bench.find(kind, name)
+
+
+def test_that_start_sends_what_the_controls_show(bench: Bench) -> None:
+    bench.open()
+    bench.choose("toggle_attention", "sdpa")
+    bench.choose("toggle_checkpointing", "all")
+    bench.find(QComboBox, "model_combo").setCurrentText("gpt2-medium")
+    bench.find(QSpinBox, "batch_spin").setValue(3)
+    bench.find(QSpinBox, "seq_spin").setValue(40)
+    bench.find(QSpinBox, "seed_spin").setValue(11)
+    bench.find(QPushButton, "start_button").click()
+    start = bench.worker.commands[-1]
+    assert start.config == RunConfig(
+        model="gpt2-medium", batch=3, seq=40, seed=11, levels=(("attention", "sdpa"), ("checkpointing", "all"))
+    )
+    assert start.steps is None
+    assert not start.download
+
+
+def test_that_controls_are_redrawn_from_the_configuration_without_echo(bench: Bench) -> None:
+    window = bench.open()
+    heard: list[RunConfig] = []
+    window.intent.changed.connect(lambda new, _old: heard.append(new))
+    wanted = RunConfig(
+        workload="generate", model="mini", batch=2, seq=64, seed=5, device="cpu", levels=(("attention", "sdpa"),)
+    )
+    window.intent.replace(wanted)
+    assert heard == [wanted]
+    assert bench.find(QComboBox, "workload_combo").currentData() == "generate"
+    assert bench.find(QComboBox, "model_combo").currentText() == "mini"
+    assert bench.find(QComboBox, "device_combo").currentData() == "cpu"
+    assert bench.find(QComboBox, "toggle_attention").currentData() == "sdpa"
+    assert bench.find(QSpinBox, "batch_spin").value() == 2
+    assert bench.find(QSpinBox, "seed_spin").value() == 5
+
+
+def test_that_toggles_batch_and_sequence_reach_a_running_run_at_once(bench: Bench) -> None:
+    bench.open()
+    start = bench.start()
+    bench.choose("toggle_attention", "sdpa")
+    bench.find(QSpinBox, "batch_spin").setValue(7)
+    bench.find(QSpinBox, "seq_spin").setValue(33)
+    sent = [c for c in bench.worker.commands if isinstance(c, Reconfigure)]
+    assert [c.run_id for c in sent] == [start.run_id] * 3
+    assert [(c.config.level("attention"), c.config.batch, c.config.seq) for c in sent] == [
+        ("sdpa", 4, 128),
+        ("sdpa", 7, 128),
+        ("sdpa", 7, 33),
+    ]
+    bench.end(start)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["workload_combo", "model_combo", "weights_combo", "device_combo", "seed_spin", "text_combo"],
+)
+def test_that_what_only_a_new_run_can_change_is_locked_with_its_reason(bench: Bench, name: str) -> None:
+    bench.open()
+    control = bench.find(QWidget, name)
+    assert control.isEnabled()
+    start = bench.start()
+    assert not control.isEnabled()
+    assert "Stop first" in control.toolTip()
+    assert "Stop first" in control.accessibleDescription()
+    bench.end(start)
+    assert control.isEnabled()
+    assert "Stop first" not in control.toolTip()
+
+
+def test_that_the_window_and_the_worker_agree_on_what_may_change_live() -> None:
+    from explorer.engine.session import LIVE
+
+    fields = {field.name for field in dataclasses.fields(RunConfig)}
+    assert fields - FIXED_IN_RUN == set(LIVE)
+
+
+def test_that_a_prompt_edited_within_a_run_waits_for_the_next_one(bench: Bench) -> None:
+    window = bench.open()
+    bench.choose("workload_combo", "generate")
+    start = bench.start()
+    window.intent.change(prompt="class ")
+    window.intent.change(temperature=0.5)
+    (sent,) = (c for c in bench.worker.commands if isinstance(c, Reconfigure))
+    assert sent.config.prompt == start.config.prompt
+    assert sent.config.temperature == 0.5
+    assert bench.config.prompt == "class "
+    bench.end(start)
+
+
+def test_that_a_refused_change_puts_the_controls_back_and_says_why(bench: Bench) -> None:
+    window = bench.open()
+    start = bench.start()
+    bench.choose("toggle_attention", "sdpa")
+    bench.find(QSpinBox, "batch_spin").setValue(1000)
+    problem = Problem(what="Not changed", why="1000 sequences do not fit", detail="Traceback …")
+    running = dataclasses.replace(start.config, device="cpu", levels=(("attention", "sdpa"),))
+    before = len(bench.worker.commands)
+    bench.say(Refused(run_id=start.run_id, config=running, problem=problem))
+    assert bench.find(QSpinBox, "batch_spin").value() == start.config.batch
+    assert bench.find(QComboBox, "toggle_attention").currentData() == "sdpa"
+    assert bench.config.device == "auto"
+    assert "1000 sequences do not fit" in window.messages.text
+    assert window.messages.severity == "problem"
+    assert len(bench.worker.commands) == before, "going back is no change to send"
+    bench.end(start)
+
+
+def test_that_levels_which_cannot_run_here_are_greyed_with_their_reason(bench: Bench) -> None:
+    bench.open()
+    seen = 0
+    for optimization in OPTIMIZATIONS:
+        combo = bench.find(QComboBox, f"toggle_{optimization.name}")
+        model = combo.model()
+        assert isinstance(model, QStandardItemModel)
+        assert [combo.itemData(i) for i in range(combo.count())] == list(optimization.level_ids())
+        for row, level in enumerate(optimization.level_ids()):
+            reason = optimization.unavailable(level, CPU)
+            assert model.item(row).isEnabled() == (reason is None)
+            if reason is not None:
+                seen += 1
+                assert model.item(row).toolTip() == reason
+                assert combo.itemData(row, Qt.ItemDataRole.AccessibleDescriptionRole) == reason
+    assert seen >= 3, "on a CPU tf32, flash and the Triton kernel at least cannot run"
+
+
+def test_that_a_gpu_frees_what_a_cpu_greys(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    bench.open()
+    combo = bench.find(QComboBox, "toggle_gelu")
+    row = combo.findData("triton")
+    assert combo.model().item(row).isEnabled()
+    bench.choose("device_combo", "cpu")
+    assert not combo.model().item(row).isEnabled()
+
+
+def test_that_a_conflict_is_told_in_words_and_resolved_by_its_button(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    window = bench.open()
+    fix = bench.find(QPushButton, "toggle_attention_fix")
+    line = bench.find(QLabel, "toggle_attention_line")
+    assert not fix.isVisible()
+    start = bench.start()
+    bench.choose("toggle_attention", "flash")
+    assert fix.text() == "Set precision to bf16"
+    assert fix.isVisible()
+    assert "precision is fp32" in line.toolTip()
+    assert "precision is fp32" in window.messages.text
+    assert not any(isinstance(c, Reconfigure) for c in bench.worker.commands), "the run goes on as it was"
+    fix.click()
+    (sent,) = (c for c in bench.worker.commands if isinstance(c, Reconfigure))
+    assert sent.config.levels == (("attention", "flash"), ("precision", "bf16"))
+    assert not fix.isVisible()
+    assert window.messages.text == ""
+    bench.end(start)
+
+
+def test_that_start_is_held_back_while_a_conflict_stands(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    window = bench.open()
+    bench.choose("toggle_attention", "flash")
+    window.control.start()
+    assert not window.bridge.going
+    assert "precision is fp32" in window.messages.text
+
+
+def test_that_toggles_of_the_other_workload_are_greyed(bench: Bench) -> None:
+    bench.open()
+    bench.choose("workload_combo", "generate")
+    for optimization in OPTIMIZATIONS:
+        combo = bench.find(QComboBox, f"toggle_{optimization.name}")
+        assert combo.isEnabled() == ("generate" in optimization.workloads)
+        if not combo.isEnabled():
+            assert combo.accessibleDescription() == "Plays a part in training only."
+    assert not bench.find(QSpinBox, "seq_spin").isEnabled()
+
+
+def test_that_every_toggle_explains_itself(bench: Bench) -> None:
+    bench.open()
+    for optimization in OPTIMIZATIONS:
+        tip = bench.find(QComboBox, f"toggle_{optimization.name}").toolTip()
+        for title in ("Costs:", "Expect:", "Source:"):
+            assert title in tip
+
+
+def test_that_the_toggle_with_the_focus_shows_its_code_for_copying(bench: Bench) -> None:
+    window = bench.open()
+    for optimization in OPTIMIZATIONS:
+        bench.find(QComboBox, f"toggle_{optimization.name}").setFocus()
+        bench.find(QPushButton, "copy_code_button").click()
+        assert QApplication.clipboard().text() == optimization.code
+        assert optimization.code.splitlines()[0] in bench.find(QWidget, "toggle_details").toPlainText()
+    assert window.isVisible()
+
+
+def test_that_settings_can_be_undone_and_redone(bench: Bench) -> None:
+    bench.open()
+    first = bench.config
+    undo, redo = bench.find(QAction, "undo_action"), bench.find(QAction, "redo_action")
+    assert not undo.isEnabled()
+    bench.choose("toggle_attention", "sdpa")
+    bench.find(QSpinBox, "seed_spin").setValue(3)
+    last = bench.config
+    undo.trigger()
+    assert bench.config == dataclasses.replace(last, seed=first.seed)
+    assert bench.find(QSpinBox, "seed_spin").value() == first.seed
+    undo.trigger()
+    assert bench.config == first
+    assert not undo.isEnabled()
+    redo.trigger()
+    redo.trigger()
+    assert bench.config == last
+    assert not redo.isEnabled()
+
+
+def test_that_a_held_arrow_key_is_one_step_to_undo(bench: Bench) -> None:
+    bench.open()
+    first = bench.config
+    spin = bench.find(QSpinBox, "batch_spin")
+    for _ in range(5):
+        spin.stepUp()
+    assert bench.config.batch == first.batch + 5
+    bench.find(QAction, "undo_action").trigger()
+    assert bench.config == first
+
+
+def test_that_an_undo_which_needs_a_new_run_is_refused_within_one(bench: Bench) -> None:
+    window = bench.open()
+    bench.find(QSpinBox, "seed_spin").setValue(3)
+    start = bench.start()
+    bench.find(QAction, "undo_action").trigger()
+    assert bench.config.seed == 3
+    assert "seed" in window.messages.text
+    bench.end(start)
+
+
+def test_that_spin_boxes_have_the_limits_of_the_configuration(bench: Bench) -> None:
+    bench.open()
+    for name in ("batch", "seq", "seed"):
+        spin = bench.find(QSpinBox, f"{name}_spin")
+        assert (spin.minimum(), spin.maximum()) == LIMITS[name]
+    assert {bench.find(QComboBox, "model_combo").itemData(i) for i in range(len(MODELS))} == set(MODELS)
+
+
+def test_that_stop_asks_the_worker_and_start_waits_for_its_end(bench: Bench) -> None:
+    bench.open()
+    start_button, stop_button = bench.find(QPushButton, "start_button"), bench.find(QPushButton, "stop_button")
+    assert (start_button.isEnabled(), stop_button.isEnabled()) == (True, False)
+    start = bench.start()
+    assert (start_button.isEnabled(), stop_button.isEnabled()) == (False, True)
+    stop_button.click()
+    assert bench.worker.commands[-1] == Stop(run_id=start.run_id)
+    assert not start_button.isEnabled()
+    bench.end(start)
+    assert (start_button.isEnabled(), stop_button.isEnabled()) == (True, False)
+
+
+def test_that_the_focus_goes_from_start_to_stop_and_back(bench: Bench) -> None:
+    window = bench.open()
+    window.activateWindow()
+    start_button, stop_button = bench.find(QPushButton, "start_button"), bench.find(QPushButton, "stop_button")
+    start_button.setFocus()
+    start = bench.start()
+    assert stop_button.hasFocus()
+    bench.end(start)
+    assert start_button.hasFocus()
+
+
+def test_that_readings_of_the_device_are_shown_while_steps_come(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    bench.open()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 3, temperature_c=61.4, power_w=540.2, sm_clock_mhz=1980.0))
+    assert bench.find(QLabel, "status_temperature").text() == "61 °C"
+    assert bench.find(QLabel, "status_power").text() == "540 W"
+    assert bench.find(QLabel, "status_clock").text() == "1980 MHz"
+    assert bench.find(QLabel, "status_device").text() == "Big GPU"
+    bench.end(start)
+    assert bench.find(QLabel, "status_power").text() == ""
+
+
+def test_that_the_first_run_teaches_what_to_do_next(bench: Bench) -> None:
+    window = bench.open()
+    assert window.messages.text.startswith("Press Start (F5): mini")
+    start = bench.start()
+    assert window.messages.text == ""
+    bench.say(steps(start.run_id, 0, 3))
+    assert "Flip one toggle" in window.messages.text
+    bench.choose("toggle_attention", "sdpa")
+    bench.say(steps(start.run_id, 3, 3))
+    assert window.messages.text == "", "it is said once"
+    bench.end(start)
+
+
+def test_that_nothing_moves_when_messages_and_states_change(bench: Bench) -> None:
+    window = bench.open()
+    watched = [window.panels.plots, window.panels.toggles, window.panels.runs, bench.find(QPushButton, "start_button")]
+
+    def places() -> list[tuple[int, int, int, int]]:
+        QApplication.processEvents()
+        return [(w.mapTo(window, w.rect().topLeft()).toTuple() + w.size().toTuple()) for w in watched]
+
+    before = places()
+    start = bench.start()
+    assert places() == before
+    window.messages.show_message("x" * 2000, severity="problem", action="Copy details")
+    assert places() == before
+    bench.choose("toggle_gelu", "triton")
+    assert places() == before
+    bench.end(start)
+    assert places() == before
+
+
+def test_that_tab_reaches_every_enabled_control(bench: Bench) -> None:
+    window = bench.open()
+    for workload in get_args(Workload):
+        bench.choose("workload_combo", workload)
+        QApplication.processEvents()
+        kinds = (QComboBox, QSpinBox, QPushButton, QPlainTextEdit, QTableView)
+        wanted = {
+            widget
+            for kind in kinds
+            for widget in window.findChildren(kind)
+            if widget.isVisible() and widget.isEnabled() and not isinstance(widget.parent(), QComboBox)
+        }
+        window.activateWindow()
+        bench.find(QComboBox, "workload_combo").setFocus()
+        reached = set()
+        for _ in range(200):
+            focused = QApplication.focusWidget()
+            reached.add(focused)
+            # A text field keeps Tab for itself unless told otherwise; Ctrl+Tab always leaves.
+            bench.qtbot.keyClick(focused, Qt.Key.Key_Tab)
+        missing = {widget.objectName() or repr(widget) for widget in wanted - reached}
+        assert not missing, f"Tab does not reach {missing}"
+        unnamed = {w.objectName() or repr(w) for w in wanted if not (w.accessibleName() or getattr(w, "text", str)())}
+        assert not unnamed, f"a screen reader has no name for {unnamed}"
+
+
+def test_that_the_wheel_does_not_change_what_the_pointer_passes(bench: Bench) -> None:
+    from PySide6.QtCore import QPoint, QPointF
+    from PySide6.QtGui import QWheelEvent
+
+    window = bench.open()
+    window.activateWindow()
+    combo = bench.find(QComboBox, "toggle_attention")
+    bench.find(QPushButton, "start_button").setFocus()
+    before = bench.config
+
+    def roll() -> None:
+        event = QWheelEvent(
+            QPointF(5, 5),
+            QPointF(5, 5),
+            QPoint(),
+            QPoint(0, -120),
+            Qt.MouseButton.NoButton,
+            Qt.KeyboardModifier.NoModifier,
+            Qt.ScrollPhase.NoScrollPhase,
+            False,
+        )
+        QApplication.sendEvent(combo, event)
+
+    roll()
+    assert bench.config == before
+    combo.setFocus()
+    roll()
+    assert bench.config != before
