@@ -83,8 +83,8 @@ def missing_libraries(output: str) -> tuple[str, ...]:
     """The shared libraries that ``output`` (of ldd, of a failed import, of Qt) says are missing, sorted."""
     found = set(re.findall(r"([\w+.-]+\.so[.\d]*) => not found", output))
     found |= set(re.findall(r"([\w+.-]+\.so[.\d]*): cannot open shared object file", output))
-    if "libxcb-cursor0 is needed" in output and "libxcb-cursor.so.0" not in output and not found:
-        # Qt says so whatever its plugin lacks, so it counts only where nothing tells better.
+    if "libxcb-cursor0 is needed" in output and "libxcb-cursor.so.0" not in output:
+        # Qt says so whatever its plugin lacks, so it counts only where ldd did not look.
         found.add("libxcb-cursor.so.0")
     return tuple(sorted(found))
 

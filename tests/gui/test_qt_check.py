@@ -78,7 +78,7 @@ def test_that_each_missing_library_is_found_once_in_what_ldd_and_python_say():
     assert missing_libraries("libc.so.6 => /lib/libc.so.6 (0x00007f3)") == ()
 
 
-def test_that_qts_guess_counts_only_where_ldd_knows_nothing_better():
+def test_that_qts_guess_counts_only_where_ldd_did_not_look():
     assert missing_libraries(QT_XCB) == ("libxcb-cursor.so.0",)
     assert missing_libraries(QT_XCB + LDD_XCB) == missing_libraries(LDD_XCB)
 
