@@ -32,12 +32,12 @@ def has_settled(step_ms: Sequence[float]) -> bool:
 class WarmUp:
     """Says of each step of a segment, fed one by one, which phase it belongs to.
 
-    The first step is ``first``; then come warm-up steps until ``has_settled``, at most 60 of them or 30 s;
+    The first step is the compile step; then come warm-up steps until ``has_settled``, at most 60 of them or 30 s;
     all after that are steady.
     """
 
-    def __init__(self, *, first: Phase = "compile") -> None:
-        self._first: Phase | None = first
+    def __init__(self) -> None:
+        self._begun = False
         self._step_ms: list[float] = []
         self._over = False
         self.still_drifts = False
@@ -45,9 +45,9 @@ class WarmUp:
 
     def feed(self, step_ms: float) -> Phase:
         """The phase of the step that took ``step_ms`` milliseconds, the next one of the segment."""
-        if self._first is not None:
-            first, self._first = self._first, None
-            return first
+        if not self._begun:
+            self._begun = True
+            return "compile"
         if self._over:
             return "steady"
         self._step_ms.append(step_ms)
