@@ -17,8 +17,9 @@ import torch
 
 from explorer.config import RunConfig
 from explorer.engine.errors import BadRequest
+from explorer.engine.reporting import Report
 from explorer.engine.text import text_source
-from explorer.engine.token_cache import Report, cached_tokens
+from explorer.engine.token_cache import cached_tokens
 from explorer.engine.tokenizer import Tokenizer
 
 PREFETCHED_BATCHES = 2
@@ -35,7 +36,8 @@ def token_stream(
         BadRequest: the text is not there, is no text, or is too short for one sequence.
         Cancelled: ``cancelled`` came true.
     """
-    tokens = cached_tokens(text_source(config.text, download=download), tokenizer, progress, cancelled)
+    source = text_source(config.text, download=download, progress=progress, cancelled=cancelled)
+    tokens = cached_tokens(source, tokenizer, progress, cancelled)
     if len(tokens) < config.seq:
         why = f"it has only {len(tokens)} tokens, too few for one sequence of {config.seq}"
         raise BadRequest(f"Text {config.text}", why, "Use a longer text or a smaller seq.")

@@ -1,18 +1,16 @@
-"""Pretrained GPT-2 in the Hugging Face cache, and fetching it when, and only when, that was asked for."""
+"""Files in the Hugging Face cache, above all pretrained GPT-2; fetched when, and only when, that was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 
 from explorer.engine.errors import BadRequest, Cancelled
-
-Report = Callable[[str, float | None, float | None, str], None]
+from explorer.engine.reporting import Report
 
 REPOSITORIES: Mapping[str, str] = MappingProxyType(
     {name: f"openai-community/{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")}
@@ -35,7 +33,7 @@ def snapshot(name: str, *, download: bool, progress: Report, cancelled: Callable
     if repository is None:
         remedy = f"Published: {', '.join(REPOSITORIES)}. For {name} use weights=bundled or random."
         raise BadRequest(what, "these weights are not published", remedy)
-    folder = _cached(repository)
+    folder = _cached_model(repository)
     if folder is not None:
         return folder
     otherwise = "give a folder, or use weights=random."
@@ -43,44 +41,59 @@ def snapshot(name: str, *, download: bool, progress: Report, cancelled: Callable
         why = f"{repository} is not in the local Hugging Face cache"
         raise BadRequest(what, why, f"Allow the download (--download), {otherwise}")
     for file in FILES:
-        if cancelled():
-            raise Cancelled
         try:
-            with _plain_http():
-                path = hf_hub_download(
-                    repository,
-                    file,
-                    tqdm_class=_bar(f"Downloading {file} of {name}", progress, cancelled),
-                )
-        except Cancelled:
-            raise
-        except Exception as error:  # whatever the HTTP library underneath has; all mean that there is no file
-            why = f"{file} of {repository} could not be downloaded ({str(error).strip().splitlines()[0]})"
-            raise BadRequest(what, why, f"Check the connection, {otherwise}") from error
-    return Path(path).parent
+            path = fetch(repository, file, kind="model", progress=progress, cancelled=cancelled)
+        except RuntimeError as error:
+            raise BadRequest(what, str(error), f"Check the connection, {otherwise}") from error
+    return path.parent
 
 
-def _cached(repository: str) -> Path | None:
-    """The newest snapshot, where it has all that is needed to load the model; never the network."""
+def fetch(
+    repository: str,
+    file: str,
+    *,
+    kind: Literal["model", "dataset"],
+    progress: Report,
+    cancelled: Callable[[], bool],
+) -> Path:
+    """The file in the local cache; downloaded where it is not there yet or an older version is.
+
+    Raises:
+        RuntimeError: it could not be downloaded; the cache is as it was.
+        Cancelled: ``cancelled`` came true; the cache is as usable as it was.
+    """
+    if cancelled():
+        raise Cancelled
+    # Without hf_xet, whose transfers run outside Python and do not hear a Stop.
+    before = constants.HF_HUB_DISABLE_XET
+    constants.HF_HUB_DISABLE_XET = True
+    try:
+        bar = _bar(f"Downloading {file} of {repository}", progress, cancelled)
+        return Path(hf_hub_download(repository, file, repo_type=kind, tqdm_class=bar))
+    except Cancelled:
+        raise
+    except Exception as error:  # whatever the HTTP library underneath has; all mean that there is no file
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RuntimeError(f"{file} of {repository} could not be downloaded ({reason})") from error
+    finally:
+        constants.HF_HUB_DISABLE_XET = before
+
+
+def cached(repository: str, file: str, *, kind: Literal["model", "dataset"]) -> Path | None:
+    """The file in the local cache, or None; never the network."""
+    path = try_to_load_from_cache(repository, file, repo_type=kind)
+    return Path(path) if isinstance(path, str) else None
+
+
+def _cached_model(repository: str) -> Path | None:
+    """The newest snapshot, where it has all that is needed to load the model."""
 
     def found(file: str) -> Path | None:
-        path = try_to_load_from_cache(repository, file)
-        return Path(path) if isinstance(path, str) else None
+        return cached(repository, file, kind="model")
 
     config, weights = found("config.json"), found("model.safetensors") or found("model.safetensors.index.json")
     tokenizer = found("tokenizer.json") or (found("vocab.json") and found("merges.txt"))
     return config.parent if config and weights and tokenizer else None
-
-
-@contextmanager
-def _plain_http() -> Iterator[None]:
-    """Without hf_xet, whose transfers run outside Python and do not hear a Stop."""
-    before = constants.HF_HUB_DISABLE_XET
-    constants.HF_HUB_DISABLE_XET = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_DISABLE_XET = before
 
 
 def _bar(activity: str, progress: Report, cancelled: Callable[[], bool]) -> type:

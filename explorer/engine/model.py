@@ -17,11 +17,9 @@ from explorer.config import RunConfig
 from explorer.engine import hub, tokenizer
 from explorer.engine.checkpoint import gpt2_config, read_weight_files, read_weights
 from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.reporting import Report
 from explorer.engine.tokenizer import Tokenizer
 from explorer.models import MODELS
-
-Report = Callable[[str, float | None, float | None, str], None]
-"""Told what is being done: activity, how much is done, of how much (None: unknown), in which unit."""
 
 INIT_STD = 0.02
 """Source: Radford et al. 2018, section 4.1, kept in the configurations published with GPT-2 (initializer_range)."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer.engine.errors import BadRequest
+from explorer.engine.reporting import Report
 
 PYTHON_TEXT_LIMIT_BYTES = 20_000_000
 _LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -25,18 +26,19 @@ class TextSource:
     documents: Callable[[], Iterator[str]]
 
 
-def text_source(name: str, *, download: bool) -> TextSource:
+def text_source(name: str, *, download: bool, progress: Report, cancelled: Callable[[], bool]) -> TextSource:
     """The source that ``RunConfig.text`` names.
 
     Raises:
         BadRequest: it is not there, or is not text; the message says what to do.
+        Cancelled: ``cancelled`` came true during a download.
     """
     if name == "python":
         return python_source()
     if name == "wikitext-2":
         from explorer.engine.wikitext import wikitext_source
 
-        return wikitext_source(download=download)
+        return wikitext_source(download=download, progress=progress, cancelled=cancelled)
     return file_source(Path(name).expanduser())
 
 

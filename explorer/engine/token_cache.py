@@ -11,10 +11,10 @@ import numpy as np
 
 from explorer.engine.cache import cache_dir, write_atomically
 from explorer.engine.errors import Cancelled
+from explorer.engine.reporting import Report
 from explorer.engine.text import TextSource
 from explorer.engine.tokenizer import Tokenizer
 
-Report = Callable[[str, float | None, float | None, str], None]
 PIECE_CHARACTERS = 2**18
 """Text goes to the tokenizer in pieces of about this size, so that progress shows and Stop is heard."""
 BATCH_CHARACTERS = 2**21
