@@ -99,11 +99,9 @@ class MainWindow(QMainWindow):
         self._text_dock = self._dock("text_dock", "Text", self.panels.text)
         self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
         self.setStatusBar(self.panels.status)
-        for corner, side in (
-            (Qt.Corner.BottomLeftCorner, Qt.DockWidgetArea.LeftDockWidgetArea),
-            (Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea),
-        ):
-            self.setCorner(corner, side)
+        # The toggles keep their whole height; the table needs the width more than the text needs the height.
+        self.setCorner(Qt.Corner.BottomLeftCorner, Qt.DockWidgetArea.LeftDockWidgetArea)
+        self.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.BottomDockWidgetArea)
         self.addDockWidget(Qt.DockWidgetArea.LeftDockWidgetArea, self._toggles_dock)
         self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self._text_dock)
         self.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, self._runs_dock)

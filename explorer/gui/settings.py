@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Literal, get_args
@@ -49,9 +50,12 @@ class Settings:
         """The last configuration, or None where there is none that can still be used."""
         try:
             values = json.loads(str(self._store.value("config", "")))
-            return normalised(RunConfig.from_dict(values))
+            config = normalised(RunConfig.from_dict(values))
         except (ValueError, TypeError):
             return None
+        # RunConfig trusts its words to be words; a file can hold anything.
+        words = (field.name for field in dataclasses.fields(config) if isinstance(field.default, str))
+        return config if all(isinstance(getattr(config, name), str) for name in words) else None
 
     def theme(self) -> ThemeChoice:
         value = self._store.value("theme", "system")

@@ -1,0 +1,71 @@
+"""The window is there before the worker is, and without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import sys, time
+began = time.perf_counter()
+
+def main():
+    from PySide6.QtTest import QTest
+    from explorer.gui.app import create
+    app, window = create(["main.py", "--settings", sys.argv[1]])
+    shown_s = time.perf_counter() - began
+    assert window.isVisible()
+    assert window.bridge.state == "absent", window.bridge.state
+    heavy = [name for name in ("torch", "transformers", "triton", "numba", "scipy") if name in sys.modules]
+    assert not heavy, heavy
+    again, second = create(["--settings", sys.argv[1]])
+    assert again is app
+    second.close()
+    limit = time.perf_counter() + 120
+    while window.bridge.state != "ready" and time.perf_counter() < limit:
+        QTest.qWait(20)
+    ready_s = time.perf_counter() - began
+    assert window.bridge.state == "ready", window.bridge.state
+    assert "torch" not in sys.modules, "the worker's process imports it, not this one"
+    closing = time.perf_counter()
+    window.close()
+    print(f"shown {shown_s:.2f} s, worker ready {ready_s:.2f} s, closed in {time.perf_counter() - closing:.2f} s")
+    assert shown_s < ready_s
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_that_the_window_shows_without_torch_and_before_the_worker(tmp_path: Path) -> None:
+    script = tmp_path / "open_window.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "settings.ini")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "QT_QPA_PLATFORM": "offscreen"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    sys.stdout.write(done.stdout)
+    assert done.returncode == 0, done.stderr
+
+
+def test_that_a_wrong_option_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "main.py"), "--no-such-option"],
+        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "--no-such-option" in done.stderr
