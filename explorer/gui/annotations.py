@@ -10,7 +10,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
-from explorer.gui.palette import Theme, blend
+from explorer.gui.palette import Theme
 from explorer.results.sample import Phase, Sample
 
 BandKind = Literal["compile", "warm-up", "first token"]
@@ -65,7 +65,7 @@ class Timeline:
 class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no types
     """Draws a ``Timeline`` in screen pixels, so that hatching and words keep their size under any zoom.
 
-    ``lines``: whether to draw markers; ``words``: whether to label markers and bands.
+    ``words``: whether to label markers and bands.
     """
 
     _ROW_GAP = 2
@@ -77,6 +77,10 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no 
         self._timeline = Timeline()
         self._look: Theme | None = None
         self.setZValue(50)
+
+    def timeline(self) -> Timeline:
+        """What is drawn."""
+        return self._timeline
 
     def show_timeline(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -143,6 +147,6 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no 
     def _word(painter: QPainter, text: str, x: float, baseline: float, colour: str, look: Theme) -> None:
         metrics = QFontMetrics(painter.font())
         ground = QRectF(x - 2, baseline - metrics.ascent(), metrics.horizontalAdvance(text) + 4, metrics.height())
-        painter.fillRect(ground, blend(QColor(look.background), QColor(look.background), 1.0))
+        painter.fillRect(ground, QColor(look.background))
         painter.setPen(QColor(colour))
         painter.drawText(QPointF(x, baseline), text)

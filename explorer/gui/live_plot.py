@@ -101,6 +101,8 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
 
     def show_words(self, text: str | None) -> None:
         """Words in the middle of the plot while there is nothing to draw; None takes them away."""
+        if self._empty.text() == (text or "") and self._empty.isHidden() == (text is None):
+            return
         self._empty.setText(text or "")
         if self._empty.isHidden() != (text is None):
             self._empty.setVisible(text is not None)
@@ -178,7 +180,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self.zoomed.emit()
 
     def _place_words(self) -> None:
-        if not hasattr(self, "_empty"):
+        if not hasattr(self, "_empty"):  # resized by the constructor of the class above
             return
         left = LEFT_AXIS_PX + 16
         self._empty.setGeometry(left, 8, max(self.width() - left - 26, 0), max(self.height() - 56, 0))

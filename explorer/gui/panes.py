@@ -93,6 +93,10 @@ class ThroughputPane(Pane):
         self._median = plot.add_curve(above=True)
         self._each = plot.add_curve()
 
+    def legend_words(self) -> list[str]:
+        """What the legend says."""
+        return self._legend.words()
+
     def begin(self, run_id: int, workload: Workload) -> None:
         super().begin(run_id, workload)
         self._unit = "token" if workload == "generate" else "step"

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
@@ -44,9 +45,9 @@ class PlotsPanel(QWidget):
         self._ended = False
         self._linking = False
         self._readouts_at_s = 0.0
-        self._timer = QTimer(self)
-        self._timer.setInterval(REDRAW_MS)
-        self._timer.timeout.connect(self._tick)
+        self.redraw_timer = QTimer(self)
+        self.redraw_timer.setInterval(REDRAW_MS)
+        self.redraw_timer.timeout.connect(self._tick)
 
         legend = Legend()
         self._progress = QLabel()
@@ -195,14 +196,22 @@ class PlotsPanel(QWidget):
         for pane in self._panes:
             pane.dress(self._run_id, dark=self._dark, frozen=self._frozen)
 
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._mark_changed()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.redraw_timer.stop()
+
     def _mark_changed(self) -> None:
         self._changed = True
-        if not self._timer.isActive():
-            self._timer.start()
+        if self.isVisible() and not self.redraw_timer.isActive():
+            self.redraw_timer.start()
 
     def _tick(self) -> None:
         if not self._changed:
-            self._timer.stop()
+            self.redraw_timer.stop()
         elif self._redraws:
             self._changed = False
             self.redraw()

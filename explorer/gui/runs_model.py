@@ -31,8 +31,8 @@ class Column:
 
 
 COLUMNS = (
-    Column(title="Run", widest="— 888.8", tooltip="Run and segment: a setting changed live begins the next segment"),
-    Column(title="What differs", widest="+ precision bf16 + attention sdpa + gelu triton", number=False),
+    Column(title="Run", widest="—— 888.8", tooltip="Run and segment: a setting changed live begins the next segment"),
+    Column(title="What differs", widest="+ precision bf16 + attention sdpa + …", number=False),
     Column(title="Workload", widest="generate", number=False),
     Column(title="Model", widest="gpt2-medium", number=False),
     Column(title="B × T", widest="1024 × 1024", tooltip="Sequences a step × tokens a sequence"),

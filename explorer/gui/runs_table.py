@@ -5,7 +5,16 @@ from __future__ import annotations
 import time
 
 from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer
-from PySide6.QtGui import QAction, QFontMetrics, QGuiApplication, QKeySequence, QPainter, QPaintEvent
+from PySide6.QtGui import (
+    QAction,
+    QFontMetrics,
+    QGuiApplication,
+    QHideEvent,
+    QKeySequence,
+    QPainter,
+    QPaintEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
 from explorer.gui.palette import tabular
@@ -46,7 +55,7 @@ class RunsTable(QTableView):
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
         for index, column in enumerate(COLUMNS):
             widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(column.title) + 16)
-            self.setColumnWidth(index, widest + 16)
+            self.setColumnWidth(index, widest + 12)
         self.horizontalHeader().setStretchLastSection(True)
         self.horizontalHeader().setHighlightSections(False)
         self._again = QTimer(self)
@@ -68,7 +77,7 @@ class RunsTable(QTableView):
         """Show what the log has gained, now or as soon as the table may change again."""
         now_s = time.monotonic()
         if now_s < self._next_s:
-            if not self._again.isActive():
+            if self.isVisible() and not self._again.isActive():
                 self._again.start(round((self._next_s - now_s) * 1e3) + 1)
             return
         bar = self.verticalScrollBar()
@@ -99,6 +108,14 @@ class RunsTable(QTableView):
             return "\n".join("\t".join(line) for line in lines) + "\n"
         lines.insert(1, ["---:" if column.number else "---" for column in COLUMNS])
         return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._again.stop()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QGridLayout, QLabel, QSizePolicy, QSpinBox, QWidget
 
 from explorer.config import LIMITS, RunConfig, Workload
 
@@ -33,7 +33,7 @@ class SamplingControls(QWidget):
             part.valueChanged.connect(self._edited)
         self.temperature_spin.setSingleStep(0.1)
         self.top_p_spin.setSingleStep(0.05)
-        self.temperature_spin.setSpecialValueText("0 (greedy)")
+        self.temperature_spin.setSpecialValueText("greedy")
         self.top_k_spin.setSpecialValueText("off")
         self._workload: Workload = "generate"
         self._help: dict[QAbstractSpinBox, str] = {}
@@ -63,6 +63,8 @@ class SamplingControls(QWidget):
             spin.setObjectName(f"{name}_spin")
             spin.setAccessibleName(words)
             spin.setAlignment(Qt.AlignmentFlag.AlignRight)
+            spin.setMinimumWidth(64)
+            spin.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             # Half a number typed is no setting yet.
             spin.setKeyboardTracking(False)
             self._help[spin] = meaning

@@ -75,9 +75,9 @@ class TextPanel(QWidget):
         self.copy_button.setEnabled(False)
         self.copy_button.clicked.connect(self._copy)
 
-        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=1.6)
+        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=1.4)
         self.first_readout = Readout("Time to first token", "", lead="first token", widest="8,888 ms")
-        self.p50_readout = Readout("Median time a token", "", lead="p50", widest="888.8 ms")
+        self.p50_readout = Readout("Median time a token", "", lead="token p50", widest="888.8 ms")
         self.p99_readout = Readout("99th percentile of the time a token", "", lead="p99", widest="888.8 ms")
         self._readouts = (self.rate_readout, self.first_readout, self.p50_readout, self.p99_readout)
         self._captions = (Caption("Prompt"), Caption("Text"))

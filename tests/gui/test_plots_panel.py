@@ -1,0 +1,333 @@
+"""The live curves on real widgets: what is drawn and read out is what the samples say."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+import pyqtgraph as pg
+import pytest
+from made_samples import GIB, begun, segment, steps
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import QApplication, QLabel, QToolButton
+from pytestqt.qtbot import QtBot
+
+from explorer.config import RunConfig
+from explorer.gui.plots_panel import PlotsPanel
+from explorer.results.environment import DeviceInfo
+from explorer.results.log import RunLog
+from explorer.results.ring import PHASE_CODES, as_columns
+from explorer.results.sample import Sample
+
+CARD = DeviceInfo(id="cuda:0", kind="cuda", name="Card", total_memory_bytes=16 * GIB)
+TRAIN = RunConfig(device="cuda:0")
+NAMES = ("throughput_plot", "memory_plot", "loss_plot", "step_time_plot")
+
+
+class Panel:
+    """A shown panel and the log that it draws from."""
+
+    def __init__(self, qtbot: QtBot) -> None:
+        self.log = RunLog()
+        self.widget = PlotsPanel(self.log)
+        qtbot.addWidget(self.widget)
+        self.widget.resize(900, 700)
+        self.widget.show()
+        qtbot.waitExposed(self.widget)
+
+    def begin(self, config: RunConfig = TRAIN, run_id: int = 1) -> None:
+        begun(self.log, config, run_id)
+        self.widget.begin_run(run_id, config)
+        self.widget.add_segment(run_id, config, segment())
+
+    def add(self, samples: list[Sample], run_id: int = 1) -> None:
+        self.log.append(run_id, samples)
+        self.widget.add_samples(run_id, samples)
+
+    def plot(self, name: str) -> pg.PlotWidget:
+        return self.widget.findChild(pg.PlotWidget, name)
+
+    def curve(self, name: str, index: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        x, y = self.plot(name).listDataItems()[index].getData()
+        return (np.empty(0), np.empty(0)) if x is None else (x, y)
+
+    def words(self, name: str) -> list[str]:
+        return [label.text() for label in self.plot(name).findChildren(QLabel) if label.isVisible()]
+
+    def range(self, name: str, side: int) -> list[float]:
+        return self.plot(name).getPlotItem().viewRange()[side]
+
+    def text(self, readout: str) -> str:
+        panes = (self.widget.throughput, self.widget.memory, self.widget.loss, self.widget.step_time)
+        return next(getattr(pane, readout).text() for pane in panes if hasattr(pane, readout))
+
+
+@pytest.fixture
+def panel(qtbot: QtBot) -> Panel:
+    return Panel(qtbot)
+
+
+def test_that_the_curves_end_in_the_last_samples_true_values(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([800.0, 300.0, 320.0, 400.0]))
+    panel.widget.redraw()
+    x, y = panel.curve("throughput_plot")
+    assert x.tolist() == pytest.approx([0.8, 1.1, 1.42, 1.82])
+    assert y.tolist() == pytest.approx([640.0, 1706.6667, 1600.0, 1280.0])
+    assert panel.curve("step_time_plot")[1].tolist() == [800.0, 300.0, 320.0, 400.0]
+    assert panel.curve("loss_plot")[1].tolist() == pytest.approx([5.0, 4.99, 4.98, 4.97])
+    layers = {float(panel.curve("memory_plot", index)[1][-1]) for index in range(3)}
+    assert layers == {3.0, 4.0, 5.0}
+
+
+def test_that_a_timer_draws_what_was_added(panel: Panel, qtbot: QtBot) -> None:
+    panel.begin()
+    panel.add(steps([800.0, 300.0]))
+    qtbot.waitUntil(lambda: len(panel.curve("throughput_plot")[0]) == 2)
+
+
+def test_that_the_readouts_are_medians_of_the_last_second(panel: Panel) -> None:
+    panel.begin()
+    step_ms = [900.0, *(20.0 + (7 * i) % 11 for i in range(200))]
+    samples = steps(step_ms)
+    panel.add(samples)
+    panel.widget.redraw()
+    recent = [s for s in samples if s.time_s > samples[-1].time_s - 1.0]
+    assert 20 < len(recent) < 100
+    assert panel.text("step_readout") == f"{statistics.median(s.step_ms for s in recent):.1f} ms/step"
+    rate = statistics.median(512 / s.step_ms * 1e3 for s in recent)
+    assert panel.text("rate_readout") == f"{rate / 1e3:.1f}k tokens/s"
+    timed = sorted(step_ms[1:])
+    assert panel.text("p50_readout") == f"{np.quantile(timed, 0.5):.1f} ms "
+    assert panel.text("p95_readout") == f"{np.quantile(timed, 0.95):.1f} ms "
+    assert panel.text("loss_readout") == "3.000 "
+    assert panel.text("peak_readout") == "3.00 GiB in a step"
+
+
+def test_that_a_compilation_is_in_no_readout(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([900.0]))
+    panel.widget.redraw()
+    assert panel.text("rate_readout") == "– tokens/s"
+    assert panel.text("p95_readout") == "– "
+
+
+def test_that_a_marker_says_what_changed_where_the_segment_begins(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([800.0, 200.0]))
+    config = TRAIN.with_level("precision", "bf16")
+    change = segment(1, 2, "precision fp32 -> bf16", "batch 8 -> 16")
+    panel.log.begin_segment(1, config, change)
+    panel.widget.add_segment(1, config, change)
+    panel.add(steps([500.0, 100.0], start_s=1.0, first_step=2, index=1))
+    timeline = panel.widget.throughput.plot.annotations.timeline()
+    assert [(m.time_s, m.text) for m in timeline.markers] == [(1.0, "precision fp32 → bf16, batch 8 → 16")]
+    assert [(b.kind, b.start_s, b.end_s) for b in timeline.bands] == [("compile", 0.0, 0.8), ("compile", 1.0, 1.5)]
+    assert timeline is panel.widget.loss.plot.annotations.timeline()
+
+
+def test_that_neighbouring_warm_up_steps_make_one_band(panel: Panel) -> None:
+    panel.begin()
+    samples = steps([800.0, 200.0, 200.0, 200.0])
+    phases = ("compile", "warmup", "warmup", "steady")
+    panel.add([Sample(**{**fields(s), "phase": p}) for s, p in zip(samples, phases, strict=True)])
+    bands = panel.widget.throughput.plot.annotations.timeline().bands
+    assert [(b.kind, b.start_s, pytest.approx(b.end_s)) for b in bands] == [
+        ("compile", 0.0, 0.8),
+        ("warm-up", 0.8, 1.2),
+    ]
+
+
+def fields(sample: Sample) -> dict[str, object]:
+    return {name: getattr(sample, name) for name in Sample.__dataclass_fields__}
+
+
+def test_that_hatching_is_painted_over_warm_up_only(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([1000.0, *[10.0] * 100]))
+    panel.widget.end_run(1)
+    panel.widget.redraw()
+    plot = panel.plot("loss_plot")
+    view = plot.getPlotItem().getViewBox()
+
+    def colours(from_s: float, to_s: float) -> set[int]:
+        image = plot.grab().toImage()
+        top = view.mapViewToScene(QPointF(from_s, view.viewRange()[1][1]))
+        right = view.mapViewToScene(QPointF(to_s, 0)).x()
+        return {image.pixel(x, int(top.y()) + 12 + y) for x in range(int(top.x()), int(right)) for y in range(12)}
+
+    assert len(colours(0.3, 0.7)) > len(colours(1.6, 1.95))
+
+
+def test_that_empty_plots_teach_and_those_with_data_are_silent(panel: Panel) -> None:
+    assert "Press Start (F5)" in panel.words("throughput_plot")[0]
+    assert all(panel.words(name)[0] for name in NAMES)
+    panel.begin()
+    assert [panel.words(name) for name in NAMES] == [["Waiting for the first step."]] * 4
+    panel.add(steps([800.0, 300.0]))
+    panel.widget.redraw()
+    assert [panel.words(name) for name in NAMES] == [[]] * 4
+
+
+def test_that_generation_has_milliseconds_a_token_and_no_loss(panel: Panel) -> None:
+    config = RunConfig(workload="generate", device="cuda:0", batch=1)
+    panel.begin(config)
+    panel.add(steps([30.0, *[5.0] * 300], first="prefill", tokens=1, trains=False))
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == ["No loss in generation."]
+    assert panel.text("step_readout") == "5.00 ms/token"
+    assert panel.text("rate_readout") == "200.0 tokens/s"
+    assert panel.plot("step_time_plot").getAxis("left").labelText == "ms/token"
+    assert panel.curve("step_time_plot")[1][0] == 30.0
+
+
+def test_that_progress_is_said_while_no_steps_come(panel: Panel) -> None:
+    panel.begin()
+    panel.widget.show_progress("compiling 12 blocks, 14 s")
+    label = panel.widget.findChild(QLabel, "progress_label")
+    assert label.isVisible()
+    assert label.text() == "compiling 12 blocks, 14 s"
+    assert panel.words("throughput_plot") == ["compiling 12 blocks, 14 s"]
+    panel.widget.show_progress(None)
+    assert not label.isVisible()
+    assert panel.words("throughput_plot") == ["Waiting for the first step."]
+
+
+def test_that_on_the_cpu_memory_is_the_workers_resident(panel: Panel) -> None:
+    panel.begin(RunConfig(device="cpu"))
+    panel.add(steps([800.0, 300.0], peak_bytes=-1))
+    panel.widget.redraw()
+    assert panel.text("used_readout") == "512.0 MiB resident in the worker"
+    assert not panel.widget.memory.peak_readout.isVisible()
+    assert panel.curve("memory_plot")[1].tolist() == [0.5, 0.5]
+    assert len(panel.curve("memory_plot", 2)[0]) == 0
+
+
+@pytest.mark.parametrize(("peak_gib", "shown"), [(1, False), (9, True)])
+def test_that_the_limit_is_drawn_once_memory_comes_near_it(panel: Panel, peak_gib: int, shown: bool) -> None:
+    panel.widget.set_device(CARD)
+    panel.begin()
+    panel.add(steps([800.0, 300.0], peak_bytes=peak_gib * GIB))
+    panel.widget.redraw()
+    lines = [i for i in panel.plot("memory_plot").getPlotItem().items if isinstance(i, pg.InfiniteLine)]
+    assert [line.value() for line in lines if line.isVisible()] == ([16.0] if shown else [])
+    assert (panel.range("memory_plot", 1)[1] >= 16) is shown
+    assert panel.text("used_readout").endswith("in use of 16.0 GiB")
+
+
+def test_that_axes_begin_at_zero_hold_the_curve_and_hide_no_factor(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([900.0, *[0.4] * 5000], tokens=8192))
+    panel.widget.redraw()
+    for name in ("throughput_plot", "memory_plot", "step_time_plot"):
+        assert panel.range(name, 1)[0] == 0
+    assert panel.range("throughput_plot", 1)[1] > 8192 / 0.4e-3
+    assert panel.range("step_time_plot", 1)[1] < 1.0
+    axis = panel.plot("throughput_plot").getAxis("left")
+    assert axis.autoSIPrefixScale == 1.0
+    assert axis.tickStrings([0, 5e6, 2.5e7], 1.0, 5e6) == ["0", "5M", "25M"]
+    clock = panel.plot("throughput_plot").getAxis("bottom")
+    assert clock.tickStrings([0, 90, 150, 3750], 1.0, 30) == ["0 s", "90 s", "2:30", "1:02:30"]
+
+
+def test_that_a_frozen_picture_stays_and_catches_up(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([800.0, 300.0]))
+    panel.widget.set_frozen(True)
+    panel.add(steps([300.0, 300.0], start_s=1.1, first_step=2, first="steady"))
+    panel.widget.redraw()
+    assert len(panel.curve("throughput_plot")[0]) == 2
+    assert any("frozen" in words for words in panel.widget.throughput.legend_words())
+    panel.widget.set_frozen(False)
+    panel.widget.redraw()
+    assert len(panel.curve("throughput_plot")[0]) == 4
+
+
+def test_that_nothing_is_drawn_while_redraws_are_off(panel: Panel, qtbot: QtBot) -> None:
+    panel.begin()
+    panel.widget.set_redraw(False)
+    panel.add(steps([800.0, 300.0]))
+    with qtbot.waitSignals([panel.widget.redraw_timer.timeout] * 2, order="none"):
+        pass
+    assert len(panel.curve("throughput_plot")[0]) == 0
+    panel.widget.set_redraw(True)
+    qtbot.waitUntil(lambda: len(panel.curve("throughput_plot")[0]) == 2)
+
+
+def test_that_zooming_one_plot_moves_the_times_of_all_until_follow(panel: Panel, qtbot: QtBot) -> None:
+    panel.begin()
+    panel.add(steps([10.0] * 1990))
+    panel.widget.redraw()
+    assert [panel.range(name, 0) for name in NAMES] == [[0, 20]] * 4
+    plot = panel.plot("loss_plot")
+    centre = plot.viewport().rect().center()
+    wheel = QWheelEvent(
+        QPointF(centre),
+        QPointF(plot.viewport().mapToGlobal(centre)),
+        QPoint(),
+        QPoint(0, 240),
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(plot.viewport(), wheel)
+    zoomed = panel.range("loss_plot", 0)
+    assert 0 < zoomed[0] < zoomed[1] < 20
+    panel.widget.redraw()
+    assert [panel.range(name, 0) for name in NAMES] == [zoomed] * 4
+    panel.add(steps([10.0] * 3000, start_s=19.9, first_step=1990, first="steady"))
+    panel.widget.redraw()
+    assert panel.range("throughput_plot", 0) == zoomed
+    qtbot.mouseClick(panel.widget.findChild(QToolButton, "follow_button"), Qt.MouseButton.LeftButton)
+    panel.widget.redraw()
+    assert [panel.range(name, 0) for name in NAMES] == [[0, 60]] * 4
+
+
+def test_that_a_run_begun_next_clears_the_one_before(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([800.0, 300.0]))
+    panel.widget.redraw()
+    panel.begin(run_id=2)
+    assert len(panel.curve("throughput_plot")[0]) == 0
+    panel.add(steps([100.0]), run_id=1)
+    panel.widget.redraw()
+    assert len(panel.curve("throughput_plot")[0]) == 0
+    assert panel.text("rate_readout") == "– tokens/s"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_that_the_plots_ground_is_that_of_the_look(panel: Panel, dark: bool) -> None:
+    panel.widget.apply_theme(dark)
+    image = panel.plot("throughput_plot").grab().toImage()
+    assert image.pixelColor(2, 2).name() == ("#1d2125" if dark else "#f6f7f8")
+
+
+def test_that_a_million_samples_are_drawn_from_all_of_them(panel: Panel, capsys: pytest.CaptureFixture[str]) -> None:
+    panel.begin()
+    count = 1_000_000
+    columns = {name: np.zeros(count, old.dtype) for name, old in as_columns([]).items()}
+    columns["phase"][:] = PHASE_CODES["steady"]
+    columns["step_ms"][:] = 0.5
+    columns["step_ms"][623_456] = 0.05
+    columns["tokens"][:] = 8
+    columns["time_s"][:] = np.cumsum(columns["step_ms"]) / 1e3
+    panel.log.run(1).columns.extend(columns)
+    panel.widget.redraw()
+    QApplication.processEvents()
+    took: list[float] = []
+    for i in range(20):
+        panel.add(steps([0.5] * 300, start_s=500 + 0.15 * i, first_step=count + 300 * i, first="steady", tokens=8))
+        start_s = time.perf_counter()
+        panel.widget.redraw()
+        QApplication.processEvents()
+        took.append(1e3 * (time.perf_counter() - start_s))
+    with capsys.disabled():
+        median_ms, p95_ms = np.median(took), np.quantile(took, 0.95)
+        print(f"\na million samples: redraw and painting median {median_ms:.1f}, p95 {p95_ms:.1f} ms")  # noqa: T201
+    x, y = panel.curve("throughput_plot", 1)
+    assert len(x) <= 2 * panel.plot("throughput_plot").width()
+    # The single fast step among a million is still to be seen.
+    assert y.max() == pytest.approx(8 / 0.05e-3)

@@ -1,0 +1,187 @@
+"""Prompt, sampling and streaming text on real widgets."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+
+import numpy as np
+import pytest
+from made_samples import steps
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFont, QGuiApplication, QTextCursor
+from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QPushButton, QSpinBox
+from pytestqt.qtbot import QtBot
+
+from explorer.config import RunConfig
+from explorer.gui.palette import DARK, LIGHT
+from explorer.gui.text_panel import TextPanel
+
+GENERATE = RunConfig(workload="generate", prompt="def f(x):", device="cpu", batch=1)
+
+
+@pytest.fixture
+def panel(qtbot: QtBot) -> TextPanel:
+    made = TextPanel()
+    qtbot.addWidget(made)
+    made.resize(320, 600)
+    made.show()
+    qtbot.waitExposed(made)
+    made.set_config(GENERATE)
+    return made
+
+
+def output(panel: TextPanel) -> QPlainTextEdit:
+    return panel.findChild(QPlainTextEdit, "text_output")
+
+
+def test_that_the_text_is_the_prompt_and_every_piece_in_order(panel: TextPanel) -> None:
+    pieces = ["\n    return", " x", " +", " 1\n\n", "déjà ", "字", "\t# end", ""]
+    panel.begin_run(GENERATE)
+    for piece in pieces:
+        panel.append_text(piece)
+    assert output(panel).toPlainText() == GENERATE.prompt + "".join(pieces)
+
+
+@pytest.mark.parametrize(("dark", "colour"), [(False, LIGHT.muted), (True, DARK.muted)])
+def test_that_the_prompt_stands_out_from_what_was_generated(panel: TextPanel, dark: bool, colour: str) -> None:
+    panel.begin_run(GENERATE)
+    panel.append_text(" return 1")
+    panel.apply_theme(dark)
+    cursor = QTextCursor(output(panel).document())
+    cursor.setPosition(len(GENERATE.prompt))
+    assert cursor.charFormat().fontWeight() == QFont.Weight.Bold
+    assert cursor.charFormat().foreground().color().name() == colour
+    cursor.setPosition(len(GENERATE.prompt) + 1)
+    assert cursor.charFormat().fontWeight() == QFont.Weight.Normal
+
+
+def test_that_the_output_follows_the_text_until_the_person_scrolls_up(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    bar = output(panel).verticalScrollBar()
+    panel.append_text("line\n" * 200)
+    assert bar.value() == bar.maximum() > 0
+    panel.append_text("line\n" * 50)
+    assert bar.value() == bar.maximum()
+    bar.setValue(20)
+    panel.append_text("line\n" * 50)
+    assert bar.value() == 20
+
+
+def test_that_streaming_leaves_a_selection_alone(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    cursor = output(panel).textCursor()
+    cursor.setPosition(0)
+    cursor.setPosition(3, QTextCursor.MoveMode.KeepAnchor)
+    output(panel).setTextCursor(cursor)
+    panel.append_text(" more")
+    assert output(panel).textCursor().selectedText() == "def"
+
+
+def test_that_the_figures_are_those_of_the_tokens(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    token_ms = [4.0 + (i * 7 % 13) / 10 for i in range(600)]
+    samples = steps([31.5, *token_ms], first="prefill", tokens=1, trains=False)
+    panel.add_samples(samples[:100])
+    panel.add_samples(samples[100:])
+    panel.end_run()
+    assert panel.first_readout.text() == "31.5 ms "
+    assert panel.p50_readout.text() == f"{np.quantile(token_ms, 0.5):.2f} ms "
+    assert panel.p99_readout.text() == f"{np.quantile(token_ms, 0.99):.2f} ms "
+    recent = [1e3 / s.step_ms for s in samples if s.time_s > samples[-1].time_s - 1.0]
+    assert 100 < len(recent) < 500
+    assert panel.rate_readout.text() == f"{statistics.median(recent):.1f} tokens/s"
+
+
+def test_that_a_new_run_clears_text_and_figures(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    panel.append_text(" old")
+    panel.add_samples(steps([30.0, 5.0], first="prefill", tokens=1))
+    panel.begin_run(dataclasses.replace(GENERATE, prompt="new"))
+    assert output(panel).toPlainText() == "new"
+    assert panel.first_readout.text() == "– "
+    assert panel.rate_readout.text() == "– tokens/s"
+
+
+def test_that_training_leaves_the_last_text_and_shows_no_figures(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    panel.append_text(" kept")
+    panel.begin_run(RunConfig())
+    panel.add_samples(steps([30.0, 5.0]))
+    panel.end_run()
+    assert output(panel).toPlainText() == GENERATE.prompt + " kept"
+    assert panel.rate_readout.text() == "– tokens/s"
+
+
+def test_that_an_edit_reports_every_setting(panel: TextPanel, qtbot: QtBot) -> None:
+    prompt = panel.findChild(QPlainTextEdit, "prompt_edit")
+    with qtbot.waitSignal(panel.settings_changed) as asked:
+        prompt.setPlainText("class A:")
+    expected = {"prompt": "class A:", "max_new_tokens": 128, "temperature": 0.8, "top_k": 50, "top_p": 1.0}
+    assert asked.args == [expected]
+    with qtbot.waitSignal(panel.settings_changed) as asked:
+        panel.findChild(QDoubleSpinBox, "top_p_spin").setValue(0.9)
+    assert asked.args == [{**expected, "top_p": 0.9}]
+    dataclasses.replace(GENERATE, **asked.args[0])
+
+
+def test_that_showing_a_configuration_reports_nothing(panel: TextPanel, qtbot: QtBot) -> None:
+    config = dataclasses.replace(GENERATE, prompt="x", max_new_tokens=7, temperature=1.25, top_k=0, top_p=0.5)
+    with qtbot.assertNotEmitted(panel.settings_changed):
+        panel.set_config(config)
+    assert panel.findChild(QPlainTextEdit, "prompt_edit").toPlainText() == "x"
+    assert panel.findChild(QSpinBox, "max_new_tokens_spin").value() == 7
+    assert panel.findChild(QDoubleSpinBox, "temperature_spin").value() == 1.25
+    assert panel.findChild(QSpinBox, "top_k_spin").text() == "off"
+    assert panel.findChild(QDoubleSpinBox, "top_p_spin").value() == 0.5
+
+
+def test_that_typing_keeps_the_cursor_when_the_configuration_comes_back(panel: TextPanel, qtbot: QtBot) -> None:
+    panel.settings_changed.connect(lambda edit: panel.set_config(dataclasses.replace(GENERATE, **edit)))
+    prompt = panel.findChild(QPlainTextEdit, "prompt_edit")
+    cursor = prompt.textCursor()
+    cursor.setPosition(4)
+    prompt.setTextCursor(cursor)
+    qtbot.keyClicks(prompt, "abc")
+    assert prompt.toPlainText() == "def abcf(x):"
+
+
+def test_that_sampling_is_greyed_with_words_in_training_and_the_prompt_is_not(panel: TextPanel) -> None:
+    panel.set_config(RunConfig())
+    spin = panel.findChild(QDoubleSpinBox, "temperature_spin")
+    assert not spin.isEnabled()
+    assert "workload is train" in spin.toolTip()
+    assert "workload is train" in spin.accessibleDescription()
+    assert panel.findChild(QPlainTextEdit, "prompt_edit").isEnabled()
+    assert "training run makes no text" in output(panel).placeholderText()
+
+
+def test_that_top_k_and_top_p_say_that_greedy_does_not_use_them(panel: TextPanel) -> None:
+    temperature = panel.findChild(QDoubleSpinBox, "temperature_spin")
+    top_k = panel.findChild(QSpinBox, "top_k_spin")
+    temperature.setValue(0.0)
+    assert temperature.text() == "greedy"
+    assert not top_k.isEnabled()
+    assert "temperature 0" in top_k.toolTip()
+    temperature.setValue(0.5)
+    assert top_k.isEnabled()
+
+
+def test_that_copy_takes_prompt_and_text(panel: TextPanel, qtbot: QtBot) -> None:
+    button = panel.findChild(QPushButton, "copy_text_button")
+    assert not button.isEnabled()
+    panel.begin_run(GENERATE)
+    panel.append_text(" return x\n")
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+    assert QGuiApplication.clipboard().text() == "def f(x): return x\n"
+
+
+def test_that_a_million_characters_keep_their_end(panel: TextPanel) -> None:
+    panel.begin_run(GENERATE)
+    line = "0123456789" * 4 + "\n"
+    for _ in range(250):
+        panel.append_text(line * 100)
+    text = output(panel).toPlainText()
+    assert len(text) >= 15_000 * len(line)
+    assert text.endswith(line)
+    assert output(panel).blockCount() <= 20_000
