@@ -102,13 +102,14 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         if field.name in LIMITS:
             low, high = LIMITS[field.name]
             help_text = f"{low:g} to {high:g}"
+        default = "8 in training, 1 in generation" if field.name == "batch" else str(field.default).strip()
         parser.add_argument(
             option,
             dest=field.name,
             type=type(field.default),
             choices=choices,
-            default=field.default,
-            help=f"{help_text} (default {str(field.default).strip() or repr(field.default)})",
+            default=None if field.name == "batch" else field.default,
+            help=f"{help_text} (default {default})",
         )
     parser.add_argument(
         "--set",
@@ -135,6 +136,8 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         ValueError: a value, toggle or level that is not allowed.
     """
     values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
+    if values["batch"] is None:
+        values["batch"] = 8 if args.workload == "train" else 1
     config = RunConfig(**values)
     for setting in args.levels:
         config = _changed(config, setting)

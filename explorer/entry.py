@@ -13,6 +13,14 @@ def main(argv: list[str] | None = None) -> int:
         from explorer.gui.app import main as window
 
         return window(args)
+    if args[0] == "window-tax":
+        from explorer.gui.window_tax import main as window_tax
+
+        return window_tax(args[1:])
+    if args[0] == "tour":
+        from explorer.gui.tour import main as tour
+
+        return tour(args[1:])
     from explorer.cli import main as command_line
 
     return command_line(args)

@@ -22,7 +22,7 @@ class Problem:
     """Whether it was the request that is at fault (exit status 2), not the run (1)."""
 
     def __str__(self) -> str:
-        return " ".join(part for part in (f"{self.what}: {self.why}", self.remedy) if part)
+        return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()
 
 
 # ---- commands: to the worker

@@ -80,6 +80,8 @@ class GenerationLoop:
 
     def __init__(self, run: Run, tokenizer: Tokenizer, positions: int, telemetry: Telemetry) -> None:
         prompt = tokenizer.encode(run.config.prompt) or [tokenizer.end_id]
+        # A model can have more tokens than its tokenizer: random weights of a large vocabulary with the bundled one.
+        self._nameless = slice(tokenizer.vocabulary, None)
         self._run = run
         self._telemetry = telemetry
         self._positions = positions
@@ -139,6 +141,7 @@ class GenerationLoop:
             tokens = self._tokens[:, self._length - 1 : self._length]
         with run.autocast():
             logits = next_logits(run.model, tokens, self._cache)
+        logits[:, self._nameless] = -math.inf
         chosen = choose(
             logits,
             temperature=config.temperature,

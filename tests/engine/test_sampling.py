@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.generation.logits_process import (
     LogitsProcessorList,
     TemperatureLogitsWarper,
@@ -120,3 +120,10 @@ def test_that_a_text_longer_than_the_context_is_refused_with_what_fits(tiny: GPT
             GenerationLoop(Run(config=config, device=torch.device("cpu"), model=tiny), bundled(), 64, telemetry)
     finally:
         telemetry.close()
+
+
+def test_that_only_tokens_that_the_tokenizer_knows_are_chosen() -> None:
+    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=64, vocab_size=3 * 8192))
+    config = RunConfig(workload="generate", batch=4, temperature=1.5, top_k=0, max_new_tokens=16, prompt="x")
+    tokens, _ = generated(model, config)
+    assert all(token < bundled().vocabulary for row in tokens for token in row)

@@ -160,6 +160,7 @@ def test_that_elements_beyond_two_to_the_31_are_reached():
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_that_a_call_does_not_synchronise():
     x = torch.randn(1000, device="cuda").requires_grad_()
     gelu(x).sum().backward()

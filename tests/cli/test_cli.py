@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas
+import pytest
+
+from explorer.entry import main
+from explorer.optimizations.registry import OPTIMIZATIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(2000)))
+    return file
+
+
+@pytest.fixture
+def train(tiny_model: Path, text_file: Path) -> list[str]:
+    tiny = ["--model", str(tiny_model), "--device", "cpu", "--text", str(text_file), "--batch", "2", "--seq", "16"]
+    return ["run", "--in-process", *tiny]
+
+
+def test_that_a_run_writes_a_row_a_segment_and_a_row_a_step(
+    train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, steps = tmp_path / "runs.csv", tmp_path / "steps.csv"
+    then = ["--steps", "30", "--then", "attention=sdpa,batch=4", "--then", "gelu=torch"]
+    status = main([*train, *then, "--csv", str(runs), "--samples", str(steps)])
+    assert status == 0
+    table = pandas.read_csv(runs)
+    assert table["attention"].tolist() == ["naive", "sdpa", "sdpa"]
+    assert table["gelu"].tolist() == ["hf", "hf", "torch"]
+    assert table["batch"].tolist() == [2, 4, 4]
+    assert table["outcome"].tolist() == ["completed"] * 3
+    rows = pandas.read_csv(steps)
+    assert rows["step"].tolist() == list(range(len(rows)))
+    for segment in table.itertuples():
+        own = rows[rows["segment"] == segment.segment]
+        assert len(own) >= 30
+        assert segment.loss_last == own["loss"].iloc[-1]
+        counted = own[own["phase"] == "steady"] if (own["phase"] == "steady").any() else own.iloc[10:]
+        assert segment.n == len(counted)
+        assert segment.step_ms_median == pytest.approx(counted["step_ms"].median(), rel=1e-12)
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 3
+    assert f"{table['tokens_per_s_median'][0]:,.0f} tokens/s" in printed[0]
+
+
+def test_that_generated_text_is_all_that_standard_output_holds(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["run", "--in-process", "--workload", "generate", "--model", str(tiny_model), "--device", "cpu"]
+    asked = [*base, "--prompt", "import os", "--tokens", "12", "--seed", "5"]
+    assert main(asked) == 0
+    text = capsys.readouterr().out
+    assert text.strip()
+    assert main([*asked, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["text"] + "\n" == text
+    assert result["segments"][0]["batch"] == 1
+    assert result["segments"][0]["ttft_ms"] > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--set", "gelu=fast"], "allowed: hf, torch, triton"),
+        (["--set", "speed=11"], "allowed: precision, dropout, attention, gelu, checkpointing"),
+        (["--set", "gelu"], "TOGGLE=LEVEL"),
+        (["--batch", "0"], "allowed: 1 to 1024"),
+        (["--seq", "9000"], "allowed: 8 to 1024"),
+        (["--lr", "nan"], "lr is nan"),
+        (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
+        (["--csv", "/"], "is a folder"),
+        (["--then", "batch=many"], "whole number"),
+        (["--workload", "generate", "--steps", "3"], "--tokens"),
+        (["--device", "cuda:93"], "allowed: auto, "),
+        (["--model", "/nowhere"], "/nowhere"),
+        (["--text", "/nowhere.txt"], "/nowhere.txt"),
+        (["--weights", "bundled", "--model", "gpt2"], "bundled"),
+    ],
+)
+def test_that_a_wrong_argument_is_named_with_what_is_allowed(
+    train: list[str], capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
+) -> None:
+    assert main([*train, "--steps", "1", *wrong]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+
+
+@pytest.mark.parametrize("wrong", [["fly"], ["run", "--workload", "dream"], ["run", "--steps", "0"], ["run", "--fp16"]])
+def test_that_what_the_parser_refuses_exits_with_2(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(wrong)
+    assert caught.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_that_toggles_lists_every_toggle_and_level(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["toggles"]) == 0
+    text = capsys.readouterr().out
+    assert main(["toggles", "--json"]) == 0
+    listed = {
+        toggle["name"]: [level["id"] for level in toggle["levels"]] for toggle in json.loads(capsys.readouterr().out)
+    }
+    assert listed == {o.name: list(o.level_ids()) for o in OPTIMIZATIONS}
+    for name, levels in listed.items():
+        assert all(word in text for word in (name, *levels))
+
+
+def test_that_info_names_the_versions_that_are_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    from importlib.metadata import version
+
+    assert main(["info", "--json"]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["devices"][-1]["id"] == "cpu"
+    for package in ("transformers", "tokenizers", "numpy", "pyqtgraph"):
+        assert info[package] == version(package)
+    assert info["torch"] == version("torch")
+
+
+def test_that_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    """The program as it is started, with its worker in a process of its own."""
+    file = tmp_path / "steps.csv"
+    asked = ["run", "--workload", "generate", "--model", "mini", "--device", "cpu", "--tokens", "1000"]
+    program = subprocess.Popen(
+        [sys.executable, "main.py", *asked, "--samples", str(file)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert program.stdout is not None
+    assert program.stdout.read(1)  # the text has begun
+    os.killpg(program.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    _, errors = program.communicate(timeout=60)
+    assert program.returncode == 130, errors.decode()
+    with file.open() as steps:
+        rows = list(csv.DictReader(steps))
+    assert 0 < len(rows) < 1000
+    assert [int(row["step"]) for row in rows] == list(range(len(rows)))
