@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from explorer.config import RunConfig
+from explorer.gui.palette import LIGHT
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.results.environment import DeviceInfo
 from explorer.results.log import RunLog
@@ -90,7 +91,8 @@ def test_that_a_timer_draws_what_was_added(panel: Panel, qtbot: QtBot) -> None:
 
 def test_that_the_readouts_are_medians_of_the_last_second(panel: Panel) -> None:
     panel.begin()
-    step_ms = [900.0, *(20.0 + (7 * i) % 11 for i in range(200))]
+    # Slower and slower, so that any other window has another median.
+    step_ms = [900.0, *(20.0 + 0.05 * i + (7 * i) % 11 for i in range(200))]
     samples = steps(step_ms)
     panel.add(samples)
     panel.widget.redraw()
@@ -144,21 +146,23 @@ def fields(sample: Sample) -> dict[str, object]:
     return {name: getattr(sample, name) for name in Sample.__dataclass_fields__}
 
 
-def test_that_hatching_is_painted_over_warm_up_only(panel: Panel) -> None:
+def test_that_hatching_is_painted_over_compilation_only(panel: Panel) -> None:
     panel.begin()
     panel.add(steps([1000.0, *[10.0] * 100]))
     panel.widget.end_run(1)
     panel.widget.redraw()
     plot = panel.plot("loss_plot")
     view = plot.getPlotItem().getViewBox()
+    image = plot.grab().toImage()
 
-    def colours(from_s: float, to_s: float) -> set[int]:
-        image = plot.grab().toImage()
+    def hatched(from_s: float, to_s: float) -> int:
         top = view.mapViewToScene(QPointF(from_s, view.viewRange()[1][1]))
         right = view.mapViewToScene(QPointF(to_s, 0)).x()
-        return {image.pixel(x, int(top.y()) + 12 + y) for x in range(int(top.x()), int(right)) for y in range(12)}
+        inside = ((x, int(top.y()) + y) for x in range(int(top.x()), int(right)) for y in range(4, 40))
+        return sum(image.pixelColor(x, y).name() == LIGHT.grid for x, y in inside)
 
-    assert len(colours(0.3, 0.7)) > len(colours(1.6, 1.95))
+    assert hatched(0.3, 0.7) > 100
+    assert hatched(1.3, 1.7) == 0
 
 
 def test_that_empty_plots_teach_and_those_with_data_are_silent(panel: Panel) -> None:

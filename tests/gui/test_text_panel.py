@@ -80,7 +80,7 @@ def test_that_streaming_leaves_a_selection_alone(panel: TextPanel) -> None:
 
 def test_that_the_figures_are_those_of_the_tokens(panel: TextPanel) -> None:
     panel.begin_run(GENERATE)
-    token_ms = [4.0 + (i * 7 % 13) / 10 for i in range(600)]
+    token_ms = [4.0 + i / 500 + (i * 7 % 13) / 10 for i in range(600)]
     samples = steps([31.5, *token_ms], first="prefill", tokens=1, trains=False)
     panel.add_samples(samples[:100])
     panel.add_samples(samples[100:])
