@@ -1,0 +1,134 @@
+"""``python main.py tour``: the window used as a person uses it, by its own controls, with pictures and CSV.
+
+It trains, flips attention, precision and the batch while the run goes, stops, then generates text. The pictures
+in the README come from it, and it shows on a new machine that the whole window works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QPlainTextEdit, QSpinBox, QWidget
+
+from explorer.gui.app import create
+from explorer.gui.loop import wait, wait_until
+from explorer.gui.main_window import MainWindow
+from explorer.optimizations.registry import baseline_levels
+from explorer.results import export
+
+Control = TypeVar("Control", bound=QWidget)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do the tour and return the exit status: 0, or 1 where something did not work."""
+    parser = argparse.ArgumentParser(
+        prog="main.py tour", description="Use the window by script; save pictures and CSV."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time at each setting")
+    parser.add_argument("--model", help="instead of the window's default")
+    parser.add_argument("--theme", choices=("light", "dark"), default="dark")
+    parser.add_argument("--size", default="1440x900")
+    args = parser.parse_args(argv)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        _, window = create(["main.py", "--settings", str(Path(folder) / "settings.ini")])
+        try:
+            window.set_theme(args.theme)
+            window.resize(*map(int, args.size.split("x")))
+            _tour(window, args)
+        except RuntimeError as error:
+            _picture(window, args.out / "failed.png")
+            sys.stderr.write(f"error: {error}\n")
+            return 1
+        finally:
+            window.close()
+            QApplication.processEvents()
+    return 0
+
+
+def _tour(window: MainWindow, args: argparse.Namespace) -> None:
+    wait_until(lambda: window.bridge.state == "ready", window)
+    wait(300)
+    if args.model:
+        window.intent.change(model=args.model)
+    _picture(window, args.out / "1-start.png")
+    _press(window, "start_button")
+    _steps(window, args.seconds, segments=1)
+    _picture(window, args.out / "2-baseline.png")
+    cuda = window.intent.config.device != "cpu" and window.log.runs[-1].segments[-1].config.device != "cpu"
+    _choose(window, "toggle_attention", "sdpa")
+    _steps(window, args.seconds, segments=2)
+    _choose(window, "toggle_precision", "bf16")
+    _steps(window, args.seconds, segments=3)
+    _choose(window, "toggle_gelu", "triton" if cuda else "torch")
+    _steps(window, args.seconds, segments=4)
+    batch = _the(window, QSpinBox, "batch_spin")
+    batch.setValue(batch.value() * 2)
+    _steps(window, args.seconds, segments=5)
+    _choose(window, "toggle_checkpointing", "all")
+    _steps(window, args.seconds, segments=6)
+    _picture(window, args.out / "3-trained.png")
+    _press(window, "stop_button")
+    wait_until(lambda: not window.bridge.going, window)
+    _choose(window, "workload_combo", "generate")
+    batch.setValue(1)
+    _press(window, "start_button")
+    wait_until(lambda: not window.bridge.going, window)
+    wait(500)
+    if not _the(window, QPlainTextEdit, "text_output").toPlainText().strip():
+        raise RuntimeError("generation showed no text")
+    _picture(window, args.out / "4-generated.png")
+    export.write_segments(args.out / "runs.csv", window.log.runs, toggles=baseline_levels())
+    export.write_samples(args.out / "steps.csv", window.log.runs)
+
+
+def _steps(window: MainWindow, least_s: float, *, segments: int) -> None:
+    """Stay at a setting: at least ``least_s``, and until twelve of its steps have been seen."""
+    record = window.log.runs[-1]
+
+    def seen() -> bool:
+        if len(record.segments) < segments:
+            return False
+        rows = record.columns.rows_of(record.segments[-1].segment.index)
+        return bool(rows.stop - rows.start >= 12)
+
+    wait_until(seen, window, least_s=least_s)
+    if len(record.segments) > segments:
+        raise RuntimeError(f"{len(record.segments)} segments where {segments} were expected")
+
+
+def _choose(window: MainWindow, name: str, data: str) -> None:
+    """Pick an entry of a combo box by its itemData."""
+    combo = _the(window, QComboBox, name)
+    index = combo.findData(data)
+    if index < 0:
+        raise RuntimeError(f"{name} has no entry {data}")
+    combo.setCurrentIndex(index)
+
+
+def _press(window: MainWindow, name: str) -> None:
+    _the(window, QAbstractButton, name).click()
+
+
+def _the(window: MainWindow, kind: type[Control], name: str) -> Control:
+    """The control of this name.
+
+    Raises:
+        RuntimeError: the window has none.
+    """
+    control = window.findChild(kind, name)
+    if control is None:
+        raise RuntimeError(f"the window has no {name}")
+    return control
+
+
+def _picture(window: MainWindow, path: Path) -> None:
+    wait(300)
+    if not window.grab().save(str(path)):
+        raise RuntimeError(f"the picture could not be written to {path}")

@@ -1,0 +1,162 @@
+"""Does the window slow down what it measures? ``python main.py window-tax`` finds out, on the window itself.
+
+One run in one live worker; the four plots' redraws (10 a second) are switched on and off in blocks, on-off-off-on,
+so that a drift of the device hits both alike. The figure is the median of the step times' block medians with
+redraws over the one without, and its 95% interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtWidgets import QApplication
+
+from explorer.config import RunConfig
+from explorer.gui.app import create
+from explorer.gui.loop import wait, wait_until
+from explorer.gui.main_window import MainWindow
+from explorer.optimizations import registry
+from explorer.results.comparison import RatioInterval, ratio_interval
+from explorer.results.log import RunRecord
+from explorer.results.ring import PHASE_CODES
+
+SETTLE_MS = 400
+"""After a switch: steps that were under way, and the last samples' way to the window."""
+ENOUGH = 0.01
+"""Blocks go on until the interval lies within +-1% of its ratio, at the latest after ``--pairs``."""
+FEWEST_PAIRS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tax:
+    """What redraws cost one configuration in one home of the worker."""
+
+    host: str
+    batch: int
+    on_ms: float
+    off_ms: float
+    interval: RatioInterval
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print a table and return the exit status."""
+    args = _parser().parse_args(argv)
+    out = sys.stdout.write
+    taxes: list[Tax] = []
+    try:
+        batches = args.batch or [1, 8]
+        config = RunConfig(model=args.model, device=args.device, seq=args.seq, batch=batches[0])
+        for setting in args.levels:
+            name, _, level = setting.partition("=")
+            config = registry.with_level(config, name, level)
+        with tempfile.TemporaryDirectory() as folder:
+            for host in args.host or ("process", "thread"):
+                taxes += _measure(config, batches, args, host=host, settings=Path(folder) / "settings.ini")
+    except (ValueError, RuntimeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2 if isinstance(error, ValueError) else 1
+    out("worker in     batch  redraws on  redraws off  ratio (95% interval)      pairs  within 1% of 1\n")
+    for tax in taxes:
+        i = tax.interval
+        within = "yes" if i.low >= 1 - ENOUGH and i.high <= 1 + ENOUGH else "no"
+        out(
+            f"{tax.host:<12}  {tax.batch:>5}  {tax.on_ms:>7.2f} ms  {tax.off_ms:>8.2f} ms"
+            f"  {i.ratio:.4f} ({i.low:.4f}-{i.high:.4f})  {i.n_pairs:>5}  {within}\n"
+        )
+    if args.csv is not None:
+        _write_csv(args.csv, taxes)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="main.py window-tax", description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--host", action="append", choices=("process", "thread"), help="repeat for both (the default)")
+    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch", type=int, action="append", help="repeat for more (default 1 and 8)")
+    parser.add_argument("--seq", type=int, default=1024)
+    parser.add_argument("--set", dest="levels", action="append", default=[], metavar="TOGGLE=LEVEL")
+    parser.add_argument("--pairs", type=int, default=16, help="most pairs of blocks")
+    parser.add_argument("--block-s", type=float, default=2.0, help="length of a block")
+    parser.add_argument("--csv", type=Path)
+    return parser
+
+
+def _measure(
+    config: RunConfig, batches: Sequence[int], args: argparse.Namespace, *, host: str, settings: Path
+) -> list[Tax]:
+    """Every batch size in one run of one worker.
+
+    Raises:
+        RuntimeError: the run failed; the message says how.
+    """
+    options = ["main.py", "--settings", str(settings)] + (["--in-process"] if host == "thread" else [])
+    _, window = create(options)
+    try:
+        wait_until(lambda: window.bridge.state == "ready", window)
+        window.intent.replace(config)
+        window.control.start()
+        taxes = []
+        for batch in batches:
+            window.intent.change(batch=batch)
+            taxes.append(_alternate(window, batch, args, host))
+        window.control.stop()
+        wait_until(lambda: not window.bridge.going, window)
+        return taxes
+    finally:
+        window.close()
+        QApplication.processEvents()
+
+
+def _alternate(window: MainWindow, batch: int, args: argparse.Namespace, host: str) -> Tax:
+    record = window.log.runs[-1]
+
+    def steady() -> bool:
+        last = record.segments[-1] if record.segments else None
+        if last is None or last.config.batch != batch or not len(record.columns):
+            return False
+        return bool(record.columns.column("phase")[-1] == PHASE_CODES["steady"])
+
+    sys.stderr.write(f"worker in a {host}, batch {batch}: warming up\n")
+    wait_until(steady, window)
+    medians: dict[bool, list[float]] = {True: [], False: []}
+    order = (True, False)
+    interval = None
+    for pair in range(args.pairs):
+        for redraw in order:
+            window.panels.plots.set_redraw(redraw)
+            wait(SETTLE_MS)
+            medians[redraw].append(_block_ms(record, window, args.block_s))
+        order = (order[1], order[0])
+        if pair + 1 >= FEWEST_PAIRS:
+            interval = ratio_interval(medians[True], medians[False], seed=0)
+            sys.stderr.write(f"  {pair + 1} pairs: {interval.ratio:.4f} ({interval.low:.4f}-{interval.high:.4f})\n")
+            if max(interval.high / interval.ratio, interval.ratio / interval.low) <= 1 + ENOUGH:
+                break
+    window.panels.plots.set_redraw(True)
+    assert interval is not None
+    on_ms, off_ms = (float(np.median(medians[redraw])) for redraw in (True, False))
+    return Tax(host=host, batch=batch, on_ms=on_ms, off_ms=off_ms, interval=interval)
+
+
+def _block_ms(record: RunRecord, window: MainWindow, block_s: float) -> float:
+    """Median step time of a block: ``block_s`` long, or ten steps where those take longer."""
+    first = len(record.columns)
+    wait_until(lambda: len(record.columns) >= first + 10, window, least_s=block_s)
+    return float(np.median(record.columns.column("step_ms")[first:]))
+
+
+def _write_csv(path: Path, taxes: Sequence[Tax]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("worker", "batch", "on_ms", "off_ms", "ratio", "ratio_low", "ratio_high", "n_pairs"))
+        for tax in taxes:
+            i = tax.interval
+            writer.writerow((tax.host, tax.batch, tax.on_ms, tax.off_ms, i.ratio, i.low, i.high, i.n_pairs))
