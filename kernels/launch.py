@@ -19,7 +19,18 @@ except ImportError as error:
         "Linux x86-64 (pip install triton)."
     ) from error
 
-__all__ = ["DEVICE", "DTYPES", "INTERPRETED", "check", "check_like", "elementwise_shape", "run", "tl", "triton"]
+__all__ = [
+    "DEVICE",
+    "DTYPES",
+    "INTERPRETED",
+    "PARTIALS",
+    "check",
+    "check_per_column",
+    "elementwise_shape",
+    "run",
+    "tl",
+    "triton",
+]
 
 INTERPRETED: bool = bool(triton.knobs.runtime.interpret)
 """Whether TRITON_INTERPRET=1 was set when triton was imported: kernels then run as numpy on CPU tensors."""
@@ -28,9 +39,9 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 # Triton's interpreter truncates where a bfloat16 store must round: refuse it there rather than be wrong.
 DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
 
-# (programs up to n elements, elements a program, warps). A thread then holds 8 elements, one 16-byte access in
-# half precision, where there are few programs to fill the card with, and 16 where there are many: two (half) or
-# four (float32) independent 16-byte loads in flight a thread, which is what a copy at full speed needs.
+# (elements a program, warps) up to _SMALL_ELEMENTS elements and beyond. A thread then holds 8 elements, one 16-byte
+# access in half precision, where there are few programs to fill the card with, and 16 where there are many: two
+# (half) or four (float32) independent 16-byte loads in flight a thread, as a copy at full speed needs.
 _SMALL_ELEMENTS = 1 << 20
 _SMALL = (1024, 4)
 _LARGE = (4096, 8)
@@ -48,16 +59,25 @@ def check(x: Tensor, name: str) -> None:
         raise ValueError(f"{name} is on {x.device}; allowed: {DEVICE}")
 
 
-def check_like(x: Tensor, name: str, shape: tuple[int, ...], like: Tensor, like_name: str) -> None:
-    """Refuse ``x`` unless it has ``shape`` and the device and dtype of ``like``.
+def check_per_column(v: Tensor, name: str, x: Tensor) -> None:
+    """Refuse ``v`` unless it holds one number for each column (last dimension) of ``x``, on its device.
 
     Raises:
-        ValueError: it has not; the message gives both sides.
+        ValueError: it does not; the message gives both sides.
     """
-    if tuple(x.shape) != shape:
-        raise ValueError(f"{name} is {tuple(x.shape)}; {like_name} of {tuple(like.shape)} needs {shape}")
-    if x.dtype != like.dtype or x.device != like.device:
-        raise ValueError(f"{name} is {x.dtype} on {x.device}; {like_name} is {like.dtype} on {like.device}")
+    if x.ndim == 0 or v.shape != x.shape[-1:]:
+        raise ValueError(
+            f"{name} is {tuple(v.shape)}; x of {tuple(x.shape)} needs {tuple(x.shape[-1:]) or '(columns,)'}"
+        )
+    if v.dtype not in DTYPES:
+        raise ValueError(f"{name} is {v.dtype}; allowed: {', '.join(str(d) for d in DTYPES)}")
+    if v.device != x.device:
+        raise ValueError(f"{name} is on {v.device}; x is on {x.device}")
+
+
+PARTIALS = 528
+"""Programs that each add up their share of the rows in a backward pass: four on each of an H200's 132 processors.
+A constant, so that a sum over rows has the same order, and the same bits, on every card."""
 
 
 def elementwise_shape(n: int) -> tuple[int, int]:
