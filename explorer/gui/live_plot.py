@@ -59,6 +59,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._limit = pg.InfiniteLine(angle=0, movable=False)
         self._limit.setZValue(60)
         self._limit.setVisible(False)
+        self._limit_words = pg.InfLineLabel(self._limit, "limit of the device", position=0.99, anchors=[(1, 1), (1, 1)])
         self.addItem(self._limit, ignoreBounds=True)
         self._empty = QLabel(self)
         self._empty.hide()
@@ -164,6 +165,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
             axis.setTickPen(QColor(look.grid))
             axis.setTextPen(QColor(look.muted))
         self._limit.setPen(QPen(QColor(look.problem), 0, Qt.PenStyle.DashDotLine))
+        self._limit_words.setColor(QColor(look.problem))
         self.annotations.apply_theme(look)
         coloured(self._empty, look.muted)
 
