@@ -340,19 +340,27 @@ def test_that_the_first_run_teaches_what_to_do_next(bench: Bench) -> None:
 
 
 def test_that_nothing_moves_when_messages_and_states_change(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
     window = bench.open()
-    watched = [window.panels.plots, window.panels.toggles, window.panels.runs, bench.find(QPushButton, "start_button")]
+    watched = [
+        window.panels.plots,
+        window.panels.text,
+        window.panels.runs,
+        bench.find(QPushButton, "start_button"),
+        *(bench.find(QComboBox, f"toggle_{o.name}") for o in OPTIMIZATIONS),
+    ]
 
-    def places() -> list[tuple[int, int, int, int]]:
+    def places() -> list[tuple[int, ...]]:
         QApplication.processEvents()
-        return [(w.mapTo(window, w.rect().topLeft()).toTuple() + w.size().toTuple()) for w in watched]
+        return [(*w.mapTo(window, w.rect().topLeft()).toTuple(), *w.size().toTuple()) for w in watched]
 
     before = places()
     start = bench.start()
     assert places() == before
     window.messages.show_message("x" * 2000, severity="problem", action="Copy details")
     assert places() == before
-    bench.choose("toggle_gelu", "triton")
+    bench.choose("toggle_attention", "flash")
+    assert bench.find(QPushButton, "toggle_attention_fix").isVisible()
     assert places() == before
     bench.end(start)
     assert places() == before
