@@ -15,6 +15,7 @@ def test_that_every_row_is_added_in_float32_and_rounded_once(place, shape):
     exact = parts.double().sum(0)
     total = column_sum(parts, place.dtype)
     assert total.dtype == place.dtype
-    # Rounding of the result, and of up to 200 additions of numbers near 1 whose partial sums stay below 50.
+    # Rounding of the result, and of 12 additions one after another (7 blocks of rows, then a tree over 32) of partial
+    # sums below 50. Measured: 1.4e-5 of 3.6e-5.
     unit = {torch.float32: 2**-24, torch.float16: 2**-11, torch.bfloat16: 2**-8}[place.dtype]
-    torch.testing.assert_close(total.double(), exact, rtol=unit, atol=200 * 50 * 2**-24 / 64)
+    torch.testing.assert_close(total.double(), exact, rtol=unit, atol=12 * 50 * 2**-24)
