@@ -54,6 +54,7 @@ class RunControl(QObject):
         panels.run_bar.start_wanted.connect(self.start)
         panels.run_bar.stop_wanted.connect(self.stop)
         panels.toggles.edited.connect(intent.replace)
+        panels.toggles.training.edited.connect(self._edit)
         panels.text.settings_changed.connect(self._edit)
         bridge.worker_ready.connect(self._ready)
         bridge.state_changed.connect(self._state)
@@ -268,6 +269,7 @@ class RunControl(QObject):
         self._show_state()
         self._panels.run_bar.show_config(config, running=self._bridge.going)
         self._panels.toggles.show_config(config)
+        self._panels.toggles.training.show_config(config, running=self._bridge.going)
         self._panels.text.set_config(config)
 
     def _show_state(self) -> None:

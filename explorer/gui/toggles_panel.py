@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayou
 from explorer.config import RunConfig
 from explorer.gui.toggle_details import ToggleDetails
 from explorer.gui.toggle_row import Remedy, ToggleRow
+from explorer.gui.training_settings import TrainingSettings
 from explorer.optimizations.base import TIERS, Optimization
 from explorer.optimizations.registry import OPTIMIZATIONS, by_name, levels_of, problems, with_level
 from explorer.results.environment import DeviceInfo
@@ -42,6 +43,12 @@ class TogglesPanel(QWidget):
                 column.addWidget(heading)
             for optimization in members:
                 column.addWidget(self._row(optimization))
+        column.addSpacing(8)
+        heading = QLabel("TRAINING")
+        heading.setProperty("role", "heading")
+        column.addWidget(heading)
+        self.training = TrainingSettings()
+        column.addWidget(self.training)
         column.addStretch(1)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)

@@ -10,9 +10,11 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QStandardItemModel
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
     QApplication,
     QComboBox,
     QLabel,
+    QLineEdit,
     QPlainTextEdit,
     QPushButton,
     QSpinBox,
@@ -289,6 +291,33 @@ def test_that_spin_boxes_have_the_limits_of_the_configuration(bench: Bench) -> N
     assert {bench.find(QComboBox, "model_combo").itemData(i) for i in range(len(MODELS))} == set(MODELS)
 
 
+def test_that_the_optimizer_is_set_in_numbers_as_people_write_them(bench: Bench) -> None:
+    window = bench.open()
+    line = bench.find(QLineEdit, "lr_edit")
+    assert float(line.text()) == 5e-5
+    start = bench.start()
+
+    def write(words: str) -> None:
+        line.setFocus()
+        line.selectAll()
+        bench.qtbot.keyClicks(line, words)
+        bench.qtbot.keyClick(line, Qt.Key.Key_Return)
+
+    write("3e-4")
+    (sent,) = (c for c in bench.worker.commands if isinstance(c, Reconfigure))
+    assert sent.config.lr == 0.0003
+    for wrong in ("7", "fast", "nan"):
+        write(wrong)
+        assert "lr is" in window.messages.text
+        assert bench.config.lr == 0.0003
+        assert float(line.text()) == 0.0003
+    assert not bench.find(QLineEdit, "init_scale_edit").isEnabled(), "it is used once, at the start"
+    bench.end(start)
+    assert bench.find(QLineEdit, "init_scale_edit").isEnabled()
+    bench.choose("workload_combo", "generate")
+    assert not line.isEnabled()
+
+
 def test_that_stop_asks_the_worker_and_start_waits_for_its_end(bench: Bench) -> None:
     bench.open()
     start_button, stop_button = bench.find(QPushButton, "start_button"), bench.find(QPushButton, "stop_button")
@@ -371,12 +400,14 @@ def test_that_tab_reaches_every_enabled_control(bench: Bench) -> None:
     for workload in get_args(Workload):
         bench.choose("workload_combo", workload)
         QApplication.processEvents()
-        kinds = (QComboBox, QSpinBox, QPushButton, QPlainTextEdit, QTableView)
+        kinds = (QComboBox, QSpinBox, QPushButton, QPlainTextEdit, QTableView, QLineEdit)
         wanted = {
             widget
             for kind in kinds
             for widget in window.findChildren(kind)
-            if widget.isVisible() and widget.isEnabled() and not isinstance(widget.parent(), QComboBox)
+            if widget.isVisible()
+            and widget.isEnabled()
+            and not isinstance(widget.parent(), (QComboBox, QAbstractSpinBox))
         }
         window.activateWindow()
         bench.find(QComboBox, "workload_combo").setFocus()

@@ -1,0 +1,69 @@
+"""The optimizer's numbers: learning rate, weight decay, clipping, and fp16's first loss scale."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QWidget
+
+from explorer.config import LIMITS, RunConfig
+
+# Field, label, and what it is.
+FIELDS: tuple[tuple[str, str, str], ...] = (
+    ("lr", "Learning rate", "AdamW's step size"),
+    ("weight_decay", "Weight decay", "AdamW's pull of weights towards zero, per step and learning rate"),
+    ("grad_clip", "Gradient clip", "Largest norm of the gradient; 0 turns clipping off"),
+    ("init_scale", "First loss scale", "What precision fp16 multiplies the loss by at first"),
+)
+FIELD_WIDTH_PX = 128
+
+
+class TrainingSettings(QWidget):
+    """A line for each number, written as a person writes it (5e-5). Holds no state: ``show_config`` redraws it.
+
+    ``edited`` carries the field that the person changed; a value that is no number goes along as it was typed.
+    """
+
+    edited = Signal(dict)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._shown: RunConfig | None = None
+        self._lines: dict[str, QLineEdit] = {}
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 2, 0, 0)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(6)
+        grid.setColumnStretch(0, 1)
+        for row, (name, title, what) in enumerate(FIELDS):
+            low, high = LIMITS[name]
+            line = QLineEdit()
+            line.setObjectName(f"{name}_edit")
+            line.setAccessibleName(title)
+            line.setToolTip(f"{what}. {low:g} to {high:g}.")
+            line.setFixedWidth(FIELD_WIDTH_PX)
+            line.setAlignment(Qt.AlignmentFlag.AlignRight)
+            line.editingFinished.connect(lambda name=name: self._edit(name))
+            label = QLabel(title)
+            label.setBuddy(line)
+            grid.addWidget(label, row, 0)
+            grid.addWidget(line, row, 1)
+            self._lines[name] = line
+
+    def show_config(self, config: RunConfig, *, running: bool) -> None:
+        """Redraw every line; generation uses none of them, and a loss scale is first only once."""
+        self._shown = config
+        for name, line in self._lines.items():
+            line.setText(f"{getattr(config, name):g}")
+            fixed = running and name == "init_scale"
+            line.setEnabled(config.workload == "train" and not fixed)
+            words = "Fixed while a run is going." if fixed else ""
+            line.setAccessibleDescription(words if config.workload == "train" else "Training only.")
+
+    def _edit(self, name: str) -> None:
+        text = self._lines[name].text().strip()
+        if self._shown is None or text == f"{getattr(self._shown, name):g}":
+            return
+        try:
+            self.edited.emit({name: float(text)})
+        except ValueError:
+            self.edited.emit({name: text})
