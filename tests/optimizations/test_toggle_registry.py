@@ -86,8 +86,12 @@ def test_that_what_a_device_cannot_do_is_refused_with_its_reason() -> None:
     assert all("CPU" in reason for reason in on_cpu.values())
 
 
-def test_that_a_toggle_without_a_part_in_the_workload_is_neither_refused_nor_entered() -> None:
+def test_that_a_toggle_without_a_part_in_the_workload_is_neither_refused_nor_entered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     levels = {"checkpointing": "all", "dropout": "off"}
+    monkeypatch.setattr(registry.by_name("checkpointing"), "unavailable", lambda level, device: "not here")
+    assert problems(CPU, **levels) == {"checkpointing": "not here"}
     assert problems(CPU, "generate", **levels) == {}
     run = run_of(small_gpt2(dropout=0.1), RunConfig(workload="generate", levels=tuple(levels.items())))
     with ExitStack() as stack:
