@@ -1,5 +1,6 @@
 """Files that are there whole or not at all, on the real file system."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -57,11 +58,13 @@ def test_that_a_full_disk_is_told_and_leaves_the_old_file(tmp_path: Path):
     assert os.listdir(tmp_path) == ["out.csv"]
 
 
-def test_that_no_room_on_the_device_is_told(tmp_path: Path):
-    if not os.path.exists("/dev/full"):
-        pytest.skip("this system has no /dev/full")
-    with pytest.raises(RuntimeError, match=r"/dev/full could not be written: the disk is full"):
-        write(Path("/dev/full"))
+def test_that_no_room_on_the_disk_is_told_in_words(tmp_path: Path):
+    with (
+        pytest.raises(RuntimeError, match=r"out.csv could not be written: the disk is full"),
+        replaced(tmp_path / "out.csv"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert os.listdir(tmp_path) == []
 
 
 def test_that_a_symbolic_link_is_followed_and_stays(tmp_path: Path):

@@ -97,7 +97,7 @@ def test_that_a_run_ends_once_and_its_problem_is_told():
     record(log, RunEnded(run_id=1, outcome="failed", problem=problem))
     record(log, WorkerLost(exit_code=-9, last_words=""))
     assert log.run(1).outcome == "failed"
-    assert log.run(1).problem == "Out of memory: 20 GiB needed, 4 free Halve the batch."
+    assert log.run(1).problem == "Out of memory: 20 GiB needed, 4 free. Halve the batch."
 
 
 def test_that_losing_the_worker_fails_only_the_runs_that_were_going():
