@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import GPT2LMHeadModel, masking_utils
 
 from explorer.config import RunConfig
 from explorer.engine.training import make_optimizer, train_step
+from explorer.engine.unpacked import rows_are_one_text_each
 from explorer.optimizations.base import Run
+from explorer.optimizations.registry import enter, with_level
 
 
 def tiny_run(folder: Path, device: str = "cpu", **settings: float) -> Run:
@@ -88,3 +91,35 @@ def test_that_a_step_whose_gradients_overflow_leaves_the_weights_alone(tiny_mode
     assert run.scaler.get_scale() == 2.0**125
     for p, kept in zip(run.model.parameters(), before, strict=True):
         assert torch.equal(p, kept)
+
+
+def test_that_rows_of_one_text_give_the_same_loss_without_being_searched(tiny_model: Path) -> None:
+    tokens = torch.randint(0, 8192, (2, 16), generator=torch.Generator().manual_seed(0))
+    searched, _ = train_step(tiny_run(tiny_model), tokens)
+    with rows_are_one_text_each():
+        assert masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]])) is None
+        loss, _ = train_step(tiny_run(tiny_model), tokens)
+    assert float(loss) == float(searched)
+    packed = masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]]))
+    assert packed.tolist() == [[0, 0, 1, 1]]
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("levels", [{}, {"attention": "sdpa", "precision": "bf16", "gelu": "triton"}], ids=str)
+def test_that_a_step_never_makes_the_host_wait(tiny_model: Path, levels: dict[str, str]) -> None:
+    run = tiny_run(tiny_model, "cuda")
+    for name, level in levels.items():
+        run.config = with_level(run.config, name, level)
+    run.model.train()
+    tokens = torch.randint(0, 8192, (2, 16), device="cuda")
+    with ExitStack() as toggles:
+        toggles.enter_context(rows_are_one_text_each())
+        enter(toggles, run)
+        train_step(run, tokens)  # loads and compiles kernels
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(3):
+                train_step(run, tokens)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
