@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,14 +81,14 @@ def write_segments(path: Path, records: Iterable[RunRecord], *, toggles: Mapping
     rows = segment_rows(records, toggles=toggles)
     if not rows:
         raise ValueError("there is nothing to export yet; run something first")
-    with replaced(path) as file, _text(file) as text:
+    with replaced(path) as file, text_writer(file) as text:
         write_rows(text, rows)
 
 
 def write_rows(file: io.TextIOWrapper, rows: Sequence[Mapping[str, Cell]]) -> None:
-    """Write rows of equal keys as CSV with a header."""
+    """Write rows of equal keys as CSV with a header; nothing of no rows."""
     writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(rows[0])
+    writer.writerows(rows[:1])
     for row in rows:
         writer.writerow([_cell(value) for value in row.values()])
 
@@ -100,17 +100,33 @@ def write_samples(path: Path, records: Iterable[RunRecord]) -> None:
         ValueError: ``path`` cannot be written to.
         RuntimeError: the disk is full or fails.
     """
-    with replaced(path) as file, _text(file) as text:
-        writer = csv.writer(text, lineterminator="\r\n")
-        # Which step it was comes first, as a person reads it; the rest in the order of Sample.
-        names = ["segment", "step", *(name for name in DTYPES if name not in ("segment", "step"))]
-        writer.writerow(["run", *names, "tokens_per_s"])
-        for record in records:
-            for start in range(0, len(record.columns), _BLOCK_ROWS):
-                columns = record.columns.columns(slice(start, start + _BLOCK_ROWS))
-                cells = [_cells(name, columns[name]) for name in names]
-                cells.append(_cells("tokens_per_s", tokens_per_s(columns)))
-                writer.writerows((record.run_id, *row) for row in zip(*cells, strict=True))
+    with replaced(path) as file, text_writer(file) as text:
+        write_sample_rows(text, records)
+
+
+def write_sample_rows(file: io.TextIOWrapper, records: Iterable[RunRecord]) -> None:
+    """Write one row a step as CSV with a header."""
+    writer = csv.writer(file, lineterminator="\r\n")
+    # Which step it was comes first, as a person reads it; the rest in the order of Sample.
+    names = ["segment", "step", *(name for name in DTYPES if name not in ("segment", "step"))]
+    writer.writerow(["run", *names, "tokens_per_s"])
+    for record in records:
+        for start in range(0, len(record.columns), _BLOCK_ROWS):
+            columns = record.columns.columns(slice(start, start + _BLOCK_ROWS))
+            cells = [_cells(name, columns[name]) for name in names]
+            cells.append(_cells("tokens_per_s", tokens_per_s(columns)))
+            writer.writerows((record.run_id, *row) for row in zip(*cells, strict=True))
+
+
+@contextmanager
+def text_writer(file: IO[bytes]) -> Iterator[io.TextIOWrapper]:
+    """``file`` to be written as UTF-8 text without change of line ends; it stays open."""
+    # A file name that is no UTF-8 must not cost the export: its odd bytes become question marks.
+    text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
+    try:
+        yield text
+    finally:
+        text.detach()
 
 
 def _cells(name: str, column: NDArray[Any]) -> list[Any]:
@@ -150,12 +166,3 @@ def _device(environment: Environment | None, config: RunConfig, field: str) -> s
         return getattr(environment.device(config.device), field)  # type: ignore[no-any-return]
     except ValueError:
         return None  # A device that was asked for and is not there: its run failed, and says so.
-
-
-@contextmanager
-def _text(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-    try:
-        yield text
-    finally:
-        text.detach()  # Flushes, and leaves the file open for whoever opened it.

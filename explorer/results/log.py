@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from explorer.config import RunConfig
@@ -39,9 +41,14 @@ class RunRecord:
     outcome: Outcome = "running"
     problem: str | None = None
     """Why it failed, fit to be read; None where it did not."""
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Tells the run from any other, on whatever machine."""
+    started_at: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
+    """When it was begun: ISO 8601 with offset."""
+    pieces: list[str] = field(default_factory=list)
+    """The text as it came; ``text`` is all of it."""
     capacity: int = 1_000_000
     columns: SampleColumns = field(init=False)
-    _pieces: list[str] = field(default_factory=list)
     _dropped: dict[int, Tally] = field(default_factory=dict)
     _summaries: dict[int, tuple[int, SegmentSummary]] = field(default_factory=dict)
 
@@ -51,7 +58,7 @@ class RunRecord:
     @property
     def text(self) -> str:
         """What generation has shown, the prompt not included."""
-        return "".join(self._pieces)
+        return "".join(self.pieces)
 
     def summary(self, segment: int) -> SegmentSummary:
         """What the samples of segment ``segment`` come to so far; computed anew only after new samples.
@@ -146,7 +153,7 @@ class RunLog:
         self.run(run_id).columns.append(samples)
 
     def append_text(self, run_id: int, text: str) -> None:
-        self.run(run_id)._pieces.append(text)
+        self.run(run_id).pieces.append(text)
 
     def end(self, run_id: int, outcome: Literal["completed", "stopped", "failed"], problem: str | None = None) -> None:
         """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""

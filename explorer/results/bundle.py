@@ -1,0 +1,126 @@
+"""A bundle: one file that carries runs to another machine, samples and environment included.
+
+A zip archive of ``runs.json`` (configurations, environment, text, outcome), ``segments.csv`` (for people: one row a
+segment) and ``samples.csv`` (one row a step, every digit kept).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from explorer.results.atomic import replaced
+from explorer.results.export import segment_rows, text_writer, write_rows, write_sample_rows
+from explorer.results.log import RunRecord
+from explorer.results.record_json import record_from_dict, record_to_dict
+from explorer.results.ring import DTYPES, PHASE_CODES, Columns
+from explorer.results.sample import NAN
+
+FORMAT = "gpt2-explorer bundle"
+VERSION = 1
+_LARGEST_JSON_BYTES = 256 * 2**20
+_BLOCK_ROWS = 10_000
+# What zipfile, json and csv raise at a file that is none of ours or was damaged on its way.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    csv.Error,
+    EOFError,
+    KeyError,
+    IndexError,
+    NotImplementedError,
+    OverflowError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+def write_bundle(path: Path, records: Sequence[RunRecord], *, toggles: Mapping[str, str]) -> None:
+    """Write these runs to ``path``, atomically.
+
+    Args:
+        path: the file.
+        records: the runs, each with its own ``run_id``.
+        toggles: each toggle's first level by its name, in the order of the CSV's columns.
+    Raises:
+        ValueError: no run, two with one number, or ``path`` cannot be written to.
+        RuntimeError: the disk is full or fails.
+    """
+    numbers = [record.run_id for record in records]
+    if not numbers or len(set(numbers)) != len(numbers):
+        raise ValueError(f"runs are {numbers}; a bundle needs at least one, and each number once")
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "runs": [{"run": record.run_id, **record_to_dict(record)} for record in records],
+    }
+    with replaced(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("runs.json", json.dumps(content, indent=1))
+        with archive.open("segments.csv", "w") as entry, text_writer(entry) as text:
+            write_rows(text, segment_rows(records, toggles=toggles))
+        with archive.open("samples.csv", "w", force_zip64=True) as entry, text_writer(entry) as text:
+            write_sample_rows(text, records)
+
+
+def read_bundle(path: Path) -> list[RunRecord]:
+    """The runs in a bundle, with the numbers that they had.
+
+    Raises:
+        ValueError: it is not there, no bundle, damaged or of a newer version; the message says which.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            records = _read_runs(archive)
+            with archive.open("samples.csv") as entry:
+                for number, columns in _read_samples(entry):
+                    records[number].columns.extend(columns)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _DAMAGE as error:
+        raise ValueError(f"{path} is no bundle, or damaged: {error or type(error).__name__}") from error
+    return list(records.values())
+
+
+def _read_runs(archive: zipfile.ZipFile) -> dict[int, RunRecord]:
+    if archive.getinfo("runs.json").file_size > _LARGEST_JSON_BYTES:
+        raise ValueError("its runs.json is larger than any that is written")
+    content: Any = json.loads(archive.read("runs.json"))
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is {content['format']!r}")
+    if content["version"] != VERSION:
+        raise ValueError(f"its version is {content['version']!r}, this explorer reads {VERSION}; update this one")
+    return {int(values["run"]): record_from_dict(values, run_id=int(values["run"])) for values in content["runs"]}
+
+
+def _read_samples(entry: IO[bytes]) -> Iterator[tuple[int, Columns]]:
+    """Consecutive rows of one run at a time, as columns."""
+    rows = csv.reader(io.TextIOWrapper(entry, encoding="utf-8", newline=""), strict=True)
+    header = next(rows)
+    places = {name: header.index(name) for name in ("run", *DTYPES)}
+    for number, of_run in itertools.groupby(rows, key=lambda row: row[places["run"]]):
+        while block := list(itertools.islice(of_run, _BLOCK_ROWS)):
+            cells = list(zip(*block, strict=True))
+            yield int(number), {name: np.array(_values(name, cells[places[name]]), DTYPES[name]) for name in DTYPES}
+
+
+def _values(name: str, cells: Sequence[str]) -> list[Any]:
+    """What ``export`` wrote as these cells; an empty one was not measured."""
+    if name == "phase":
+        codes: Mapping[str, int] = {str(phase): code for phase, code in PHASE_CODES.items()}
+        return [codes[cell] for cell in cells]
+    if DTYPES[name] is np.bool_:
+        return [("false", "true").index(cell) for cell in cells]
+    if DTYPES[name] is np.float64:
+        return [float(cell) if cell else NAN for cell in cells]
+    return [int(cell) if cell else -1 for cell in cells]

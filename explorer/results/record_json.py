@@ -1,0 +1,93 @@
+"""A run without its samples, as plain JSON and back: what the store and bundles keep beside the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from explorer.config import RunConfig
+from explorer.results.environment import DeviceInfo, Environment, Finding
+from explorer.results.environment_text import to_dict
+from explorer.results.log import Outcome, RunRecord, SegmentRecord
+from explorer.results.sample import Segment
+
+
+def record_to_dict(record: RunRecord) -> dict[str, Any]:
+    """Everything of a run but its samples, in plain JSON types; ``record_from_dict`` reads it back."""
+    return {
+        "uid": record.uid,
+        "started_at": record.started_at,
+        "config": record.config.to_dict(),
+        "reference": record.reference.to_dict(),
+        "environment": None if record.environment is None else to_dict(record.environment),
+        "segments": [segment_to_dict(kept) for kept in record.segments],
+        "text": record.text,
+        "outcome": record.outcome,
+        "problem": record.problem,
+    }
+
+
+def record_from_dict(values: Mapping[str, Any], *, run_id: int) -> RunRecord:
+    """The run that ``record_to_dict`` wrote, without samples.
+
+    Raises:
+        ValueError: a field is missing, unknown or of the wrong kind; the message says which.
+    """
+    try:
+        if values["outcome"] not in get_args(Outcome):
+            raise ValueError(f"outcome is {values['outcome']!r}; allowed: {', '.join(get_args(Outcome))}")
+        environment = values["environment"]
+        return RunRecord(
+            run_id=run_id,
+            uid=str(values["uid"]),
+            started_at=str(values["started_at"]),
+            config=RunConfig.from_dict(values["config"]),
+            reference=RunConfig.from_dict(values["reference"]),
+            environment=None if environment is None else environment_from_dict(environment),
+            segments=[segment_from_dict(kept) for kept in values["segments"]],
+            outcome=values["outcome"],
+            problem=values["problem"],
+            pieces=[str(values["text"])],
+        )
+    except KeyError as error:
+        raise ValueError(f"the run lacks {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"the run cannot be read: {error}") from error
+
+
+def segment_to_dict(kept: SegmentRecord) -> dict[str, Any]:
+    """A segment and its configuration in plain JSON types."""
+    segment = dataclasses.asdict(kept.segment)
+    return {**segment, "changes": list(kept.segment.changes), "config": kept.config.to_dict()}
+
+
+def segment_from_dict(values: Mapping[str, Any]) -> SegmentRecord:
+    """The segment that ``segment_to_dict`` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not one.
+    """
+    segment = Segment(
+        index=int(values["index"]),
+        first_step=int(values["first_step"]),
+        changes=tuple(str(change) for change in values["changes"]),
+        started_at=str(values["started_at"]),
+    )
+    return SegmentRecord(segment=segment, config=RunConfig.from_dict(values["config"]))
+
+
+def environment_from_dict(values: Mapping[str, Any]) -> Environment:
+    """The environment that ``environment_text.to_dict`` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not one.
+    """
+    devices = [
+        DeviceInfo(**{**device, "capability": device["capability"] and (*device["capability"],)})
+        for device in values["devices"]
+    ]
+    if not devices:
+        raise ValueError("the environment has no device")
+    findings = tuple(Finding(**finding) for finding in values["findings"])
+    return Environment(**{**values, "devices": tuple(devices), "findings": findings})
