@@ -16,6 +16,7 @@ from explorer.results.sample import Sample, Segment
 from explorer.results.statistics import SegmentSummary, Tally, summary, tally
 
 Outcome = Literal["running", "completed", "stopped", "failed"]
+_LONG_STEPS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,8 @@ class RunRecord:
     def summary(self, segment: int) -> SegmentSummary:
         """What the samples of segment ``segment`` come to so far; computed anew only after new samples.
 
+        While a long segment goes on (50,000 samples), only after it grew by 1%.
+
         Raises:
             ValueError: the run has no such segment.
         """
@@ -71,7 +74,8 @@ class RunRecord:
         dropped = self._dropped.get(segment)
         steps = rows.stop - rows.start + (dropped.steps if dropped else 0)
         cached = self._summaries.get(segment)
-        if cached is None or cached[0] != steps:
+        spared = steps // 100 if self.outcome == "running" and steps > _LONG_STEPS else 0
+        if cached is None or steps - cached[0] > spared:
             cached = self._summaries[segment] = (steps, summary(self.columns.columns(rows), dropped))
         return cached[1]
 

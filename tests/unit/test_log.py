@@ -21,6 +21,7 @@ from explorer.messages import (
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.label import label
 from explorer.results.log import RunLog, RunRecord
+from explorer.results.ring import as_columns
 from explorer.results.sample import Sample, Segment
 
 TOGGLES = {"precision": "fp32", "attention": "naive", "gelu": "hf"}
@@ -75,6 +76,21 @@ def test_that_a_summary_is_kept_until_new_samples_come():
     assert log.summary(1, 1) is first
     record(log, Samples(run_id=1, samples=samples(50, 1, 1, 500.0)))
     assert (log.summary(1, 1).n, log.summary(1, 1).step_ms_p99) == (21, pytest.approx(5 + 495 * 0.8))
+
+
+def test_that_a_long_segments_summary_waits_for_one_percent_more_or_its_end():
+    log = two_segments()
+    columns = as_columns(samples(50, 1, 1))
+    run = log.run(1)
+    run.columns.extend({name: np.repeat(column, 59_980) for name, column in columns.items()})
+    assert log.summary(1, 1).n == 60_000
+    log.append(1, samples(70_000, 600, 1))
+    assert log.summary(1, 1).n == 60_000
+    log.append(1, samples(80_000, 10, 1))
+    assert log.summary(1, 1).n == 60_610
+    log.append(1, samples(90_000, 1, 1))
+    log.end(1, "completed")
+    assert log.summary(1, 1).n == 60_611
 
 
 def test_that_a_run_keeps_its_whole_count_and_first_loss_when_old_samples_are_dropped():
