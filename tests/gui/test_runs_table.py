@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,9 +83,20 @@ def test_that_what_was_not_measured_is_a_dash(table: RunsTable) -> None:
     assert row["State"] == "running"
 
 
-def test_that_numbers_before_step_times_settle_are_marked(table: RunsTable, log: RunLog, qtbot: QtBot) -> None:
-    from dataclasses import replace
+def test_that_generation_has_no_loss_and_a_failing_one_is_said(table: RunsTable, log: RunLog, qtbot: QtBot) -> None:
+    begun(log, replace(TRAIN, workload="generate"), 3)
+    log.append(3, steps([30.0, 5.0, 5.0], first="prefill", tokens=1, trains=False))
+    begun(log, TRAIN, 4)
+    samples = steps([900.0, 50.0, 50.0])
+    log.append(4, [*samples[:2], replace(samples[2], loss=float("nan"))])
+    table.refresh()
+    qtbot.waitUntil(lambda: table.model().rowCount() == 5)
+    assert cells(table, 3)["Loss"] == "–"
+    assert cells(table, 3)["B × T"] == "8 × 128"
+    assert cells(table, 4)["Loss"] == "5.000 → not finite"
 
+
+def test_that_numbers_before_step_times_settle_are_marked(table: RunsTable, log: RunLog, qtbot: QtBot) -> None:
     drifting = [replace(s, phase="warmup") for s in steps([100.0 - i for i in range(30)], start_s=0.5, first_step=1)]
     log.append(2, drifting)
     table.refresh()
