@@ -204,6 +204,17 @@ def test_that_a_locked_file_is_told_and_what_was_due_is_written_later(tmp_path: 
         assert_equal(store.load(1), record)
 
 
+def test_that_runs_that_ended_and_are_kept_ask_for_no_lock(tmp_path: Path):
+    log, _ = begun()
+    log.end(1, "completed")
+    with Store(tmp_path / "runs.sqlite", busy_s=0.01) as store:
+        store.keep(log.runs)
+        other = sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        store.keep(log.runs)
+        other.close()
+
+
 def test_that_an_error_while_writing_leaves_nothing_of_that_call(tmp_path: Path):
     path = tmp_path / "runs.sqlite"
     log, _ = begun()
@@ -237,7 +248,7 @@ def test_that_a_file_damaged_in_the_middle_is_told(tmp_path: Path):
     raw = bytearray(path.read_bytes())
     raw[20_000:-20_000] = b"\xa5" * (len(raw) - 40_000)
     path.write_bytes(raw)
-    with Store(path) as store, pytest.raises(RuntimeError, match="damaged"):
+    with Store(path) as store, pytest.raises(RuntimeError, match="it is damaged; move it away"):
         store.load(1)
 
 
