@@ -1,0 +1,223 @@
+"""LayerNorm, and the residual add before it, each in one kernel; backward in one pass over the data.
+
+    h = x + r (add_layer_norm only; else h = x),   y = (h - mean) rstd w + b,   rstd = 1 / sqrt(var + eps)
+    with g = dy w and n = (h - mean) rstd:   dh = rstd (g - mean(g) - n mean(g n)),   dw = sum(dy n),   db = sum(dy)
+
+mean, var and the means in dh run over the D columns of a row, the sums over the R rows. With e bytes an element:
+    forward    reads x, writes y:                      2 R D e bytes (with the add: reads x, r, writes h, y: 4 R D e)
+    backward   reads h and dy, writes dh:              3 R D e bytes (with the add: reads dh too: 4 R D e)
+               and 8 G D bytes of partial sums, written and read once, with G <= 528 programs
+and some 8 and 14 FLOP an element. Unfused, the add alone reads x and r, writes h, and h is read again.
+
+In float32 are: the sums over a row (two passes over registers: the mean, then the squares around it), mean and
+rstd, which are saved (8 R bytes, beside h), all arithmetic, and dw and db, summed in a fixed order. A row
+lies in the registers of one program, so h is read once; hence at most 16384 columns.
+
+h is rounded to the dtype of r before its statistics are taken, as in the unfused form: so what the backward pass
+reads is exactly what the forward pass normalised.
+
+Source: Ba, Kiros and Hinton 2016, equation 3; the gradient as in torch's layer_norm_kernel.cu.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from explorer.kernels.column_sum import column_sum
+from explorer.kernels.launch import PARTIALS, check, check_per_column, run, tl, triton
+
+_LARGEST = 16384
+
+
+@triton.jit
+def _forward(
+    x_ptr, r_ptr, w_ptr, b_ptr, h_ptr, y_ptr, mean_ptr, rstd_ptr, rows, columns, eps,
+    ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    # In 64 bits: row times columns passes 2^31 in large tensors.
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    at = row[:, None] * columns + column[None, :]
+    h = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        h += tl.load(r_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        rounded = h.to(h_ptr.dtype.element_ty)
+        tl.store(h_ptr + at, rounded, mask=inside)
+        h = rounded.to(tl.float32)
+    mean = tl.sum(h, 1) / columns
+    centred = tl.where(inside, h - mean[:, None], 0.0)
+    rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, 1) / columns + eps)
+    tl.store(mean_ptr + row, mean, mask=row < rows)
+    tl.store(rstd_ptr + row, rstd, mask=row < rows)
+    w = tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
+    b = tl.load(b_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
+    y = centred * rstd[:, None] * w[None, :] + b[None, :]
+    tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward(
+    h_ptr, w_ptr, mean_ptr, rstd_ptr, dy_ptr, dsum_ptr, dx_ptr, dr_ptr, dw_parts_ptr, db_parts_ptr,
+    rows, columns, share, ADD: tl.constexpr, SPLIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    # A program has ``share`` rows. ADD: h also had a gradient of its own, dsum, from its later use. SPLIT: x and r
+    # are of different dtypes, so that dh is written in both.
+    column = tl.arange(0, COLUMNS)
+    w = tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
+    dw = tl.zeros((COLUMNS,), tl.float32)
+    db = tl.zeros((COLUMNS,), tl.float32)
+    first = tl.program_id(0).to(tl.int64) * share
+    for done in range(0, share, ROWS):
+        row = first + done + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & (column < columns)[None, :]
+        at = row[:, None] * columns + column[None, :]
+        h = tl.load(h_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        mean = tl.load(mean_ptr + row, mask=row < rows, other=0.0)
+        rstd = tl.load(rstd_ptr + row, mask=row < rows, other=0.0)
+        # Outside n is no zero, but dy and with it every product of n is.
+        n = (h - mean[:, None]) * rstd[:, None]
+        dw += tl.sum(dy * n, 0)
+        db += tl.sum(dy, 0)
+        g = dy * w[None, :]
+        mean_g = tl.sum(g, 1) / columns
+        mean_gn = tl.sum(g * n, 1) / columns
+        dh = (g - mean_g[:, None] - n * mean_gn[:, None]) * rstd[:, None]
+        if ADD:
+            dh += tl.load(dsum_ptr + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(dx_ptr + at, dh.to(dx_ptr.dtype.element_ty), mask=inside)
+        if SPLIT:
+            tl.store(dr_ptr + at, dh.to(dr_ptr.dtype.element_ty), mask=inside)
+    part = tl.program_id(0) * columns + column
+    tl.store(dw_parts_ptr + part, dw, mask=column < columns)
+    tl.store(db_parts_ptr + part, db, mask=column < columns)
+
+
+def _tile(columns: int, elements: int, each: int) -> tuple[int, int, int]:
+    """(rows, columns, warps) of a tile of about ``elements``, ``each`` of them a thread."""
+    width = triton.next_power_of_2(columns)
+    rows = max(1, min(elements // width, 32))
+    return rows, width, max(4, rows * width // (32 * each))
+
+
+def _apply(x: Tensor, r: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
+    """y, h, mean, rstd."""
+    x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
+    r = None if r is None else r.contiguous()
+    columns = x.shape[-1]
+    rows = x.numel() // columns if columns else 0
+    y = torch.empty_like(x)
+    h = x if r is None else torch.empty_like(r)
+    mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    if rows:
+        # 4096 elements over 128 threads: in half precision four 16-byte loads in flight a thread.
+        height, width, warps = _tile(columns, 4096, 32)
+        run(
+            _forward, (triton.cdiv(rows, height),), x, x, x if r is None else r, weight, bias, h, y, mean, rstd,
+            rows, columns, eps, ADD=r is not None, ROWS=height, COLUMNS=width, num_warps=warps,
+        )  # fmt: skip
+    return y, h, mean, rstd
+
+
+def _gradients(
+    saved: tuple[Tensor, ...], dy: Tensor, dsum: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dh in ``dtype`` and in the dtype of ``h`` (one tensor where these agree), dw, db."""
+    h, weight, bias, mean, rstd = saved
+    dy, w = dy.contiguous(), weight.contiguous()
+    dsum = None if dsum is None else dsum.contiguous()
+    dx = torch.empty(h.shape, dtype=dtype, device=h.device)
+    dr = dx if dtype == h.dtype else torch.empty_like(h)
+    columns, rows = h.shape[-1], mean.numel()
+    if not rows:
+        return dx, dr, torch.zeros_like(weight), torch.zeros_like(bias)
+    # Half the forward pass's tile: two tensors are loaded, and two rows of sums held besides.
+    height, width, warps = _tile(columns, 2048, 16)
+    share = triton.cdiv(rows, height * PARTIALS) * height
+    groups = triton.cdiv(rows, share)
+    parts = torch.empty((2, groups, columns), dtype=torch.float32, device=h.device)
+    run(
+        _backward, (groups,), h, h, w, mean, rstd, dy, h if dsum is None else dsum, dx, dr, parts[0], parts[1],
+        rows, columns, share, ADD=dsum is not None, SPLIT=dr is not dx, ROWS=height, COLUMNS=width, num_warps=warps,
+    )  # fmt: skip
+    return dx, dr, column_sum(parts[0], weight.dtype), column_sum(parts[1], bias.dtype)
+
+
+class _LayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        y, h, mean, rstd = _apply(x, None, weight, bias, eps)
+        ctx.save_for_backward(h, weight, bias, mean, rstd)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        dx, _, dw, db = _gradients(ctx.saved_tensors, dy, None, dy.dtype)
+        return dx, dw, db, None
+
+
+class _AddLayerNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, r: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        y, h, mean, rstd = _apply(x, r, weight, bias, eps)
+        ctx.save_for_backward(h, weight, bias, mean, rstd)
+        return h, y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dsum: Tensor, dy: Tensor) -> tuple[Tensor | None, ...]:
+        dx, dr, dw, db = _gradients(ctx.saved_tensors, dy, dsum, dy.dtype)
+        return dx, dr, dw, db, None
+
+
+def _check(x: Tensor, weight: Tensor, bias: Tensor) -> None:
+    check(x, "x")
+    check_per_column(weight, "weight", x)
+    check_per_column(bias, "bias", x)
+    if x.shape[-1] > _LARGEST:
+        raise ValueError(f"x of {tuple(x.shape)} has {x.shape[-1]} columns; allowed: at most {_LARGEST}")
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """LayerNorm over the last dimension of a CUDA tensor ``x`` (..., D), ``weight`` and ``bias`` (D,).
+
+    Returns a contiguous tensor of the shape and dtype of ``x``; differentiable once, in ``x``, ``weight`` and
+    ``bias``, whose dtypes may differ. What is not contiguous is copied.
+
+    Raises:
+        ValueError: a dtype, device, width or shape that is not allowed; the message gives both sides.
+    """
+    _check(x, weight, bias)
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or bias.requires_grad):
+        return _LayerNorm.apply(x, weight, bias, eps)
+    return _apply(x, None, weight, bias, eps)[0]
+
+
+def add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    """h = x + residual and LayerNorm(h): the step between two halves of a transformer block.
+
+    Returns (h, y), contiguous: h in the dtype of ``residual`` (the stream may stay in float32), y in that of ``x``.
+    Both are differentiable once. Otherwise as ``layer_norm``.
+
+    Raises:
+        ValueError: a dtype, device, width or shape that is not allowed; the message gives both sides.
+    """
+    _check(x, weight, bias)
+    check(residual, "residual")
+    if residual.shape != x.shape or residual.device != x.device:
+        raise ValueError(
+            f"residual is {tuple(residual.shape)} on {residual.device}; x is {tuple(x.shape)} on {x.device}"
+        )
+    inputs = (x, residual, weight, bias)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        return _AddLayerNorm.apply(*inputs, eps)
+    y, h, _, _ = _apply(*inputs, eps)
+    return h, y
