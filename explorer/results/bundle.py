@@ -37,10 +37,8 @@ _DAMAGE = (
     EOFError,
     KeyError,
     IndexError,
-    NotImplementedError,
     OverflowError,
-    RecursionError,
-    RuntimeError,
+    RuntimeError,  # of which NotImplementedError (an unknown compression) and RecursionError are kinds
     TypeError,
     ValueError,
 )

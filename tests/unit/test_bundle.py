@@ -75,7 +75,7 @@ def rewritten(path: Path, name: str, content: str | None) -> None:
         ("samples.csv", None),
         ("runs.json", "{"),
         ("runs.json", "[]"),
-        ("runs.json", '{"format": "photos"}'),
+        ("runs.json", '{"format": "photos", "version": 1, "runs": []}'),
         ("runs.json", "[" * 100_000),
         ("samples.csv", ""),
         ("samples.csv", "run,step\r\n1,0\r\n"),
