@@ -56,8 +56,10 @@ class Batches:
     A context manager; ``close`` ends the thread.
     """
 
-    def __init__(self, tokens: np.ndarray, *, batch: int, seq: int, seed: int, device: torch.device) -> None:
-        """``tokens``: 1-D, at least ``seq`` of them.
+    def __init__(
+        self, tokens: np.ndarray, *, batch: int, seq: int, seed: int, device: torch.device, first: int = 0
+    ) -> None:
+        """``tokens``: 1-D, at least ``seq`` of them. ``first``: the i to begin with.
 
         Raises:
             BadRequest: there are fewer.
@@ -65,7 +67,7 @@ class Batches:
         self._tokens = tokens
         self._seed = seed
         self._device = device
-        self._index = 0
+        self._index = first
         self._prefetch: Prefetch | None = None
         self.resize(batch, seq)
 

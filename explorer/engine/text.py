@@ -12,7 +12,7 @@ from explorer.engine.errors import BadRequest
 from explorer.engine.reporting import Report
 
 PYTHON_TEXT_LIMIT_BYTES = 20_000_000
-_LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
+LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
 """Folder names in the standard library's tree that hold tests or other people's packages."""
 
 
@@ -50,7 +50,7 @@ def python_source() -> TextSource:
     files = [
         path
         for path in sorted(library.rglob("*.py"))
-        if not _LEFT_OUT.intersection(path.relative_to(library).parts) and path != topics_file
+        if not LEFT_OUT.intersection(path.relative_to(library).parts) and path != topics_file
     ]
     return TextSource(
         name="python",

@@ -14,8 +14,8 @@ CPU = torch.device("cpu")
 TOKENS = np.arange(1000, dtype=np.uint16)
 
 
-def batches(tokens=TOKENS, batch=3, seq=16, seed=7, device=CPU):
-    return Batches(tokens, batch=batch, seq=seq, seed=seed, device=device)
+def batches(tokens=TOKENS, batch=3, seq=16, seed=7, device=CPU, first=0):
+    return Batches(tokens, batch=batch, seq=seq, seed=seed, device=device, first=first)
 
 
 def test_that_rows_are_windows_of_the_stream():
@@ -33,11 +33,12 @@ def test_that_windows_reach_both_ends_of_the_stream():
 
 
 def test_that_a_batch_depends_on_seed_index_and_size_alone():
-    with batches() as one, batches() as two, batches(seed=8) as other:
+    with batches() as one, batches() as two, batches(seed=8) as other, batches(first=2) as later:
         first = [one.next()[0] for _ in range(3)]
         two.next()
         two.resize(3, 16)
         assert torch.equal(first[1], two.next()[0])
+        assert torch.equal(first[2], later.next()[0])
         assert not torch.equal(first[0], first[1])
         assert not torch.equal(first[0], other.next()[0])
 
