@@ -14,9 +14,9 @@ from explorer.config import RunConfig
 from explorer.engine import data, model
 from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
+from explorer.engine.no_waits import no_waits
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.training import TrainingLoop, make_optimizer
-from explorer.engine.unpacked import rows_are_one_text_each
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 from explorer.results.environment import DeviceInfo
@@ -79,7 +79,7 @@ class Session:
             loaded = model.load(config, torch_device, download=download, progress=report, cancelled=cancelled)
             telemetry = Telemetry(device)
             opening.callback(telemetry.close)
-            opening.enter_context(rows_are_one_text_each())
+            opening.enter_context(no_waits())
             torch.manual_seed(config.seed)
             self.run = Run(config=config, device=torch_device, model=loaded.model)
             self._positions = loaded.positions

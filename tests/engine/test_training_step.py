@@ -9,8 +9,8 @@ import torch
 from transformers import GPT2LMHeadModel, masking_utils
 
 from explorer.config import RunConfig
+from explorer.engine.no_waits import no_waits
 from explorer.engine.training import make_optimizer, train_step
-from explorer.engine.unpacked import rows_are_one_text_each
 from explorer.optimizations.base import Run
 from explorer.optimizations.registry import enter, with_level
 
@@ -93,15 +93,21 @@ def test_that_a_step_whose_gradients_overflow_leaves_the_weights_alone(tiny_mode
         assert torch.equal(p, kept)
 
 
-def test_that_rows_of_one_text_give_the_same_loss_without_being_searched(tiny_model: Path) -> None:
-    tokens = torch.randint(0, 8192, (2, 16), generator=torch.Generator().manual_seed(0))
-    searched, _ = train_step(tiny_run(tiny_model), tokens)
-    with rows_are_one_text_each():
-        assert masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]])) is None
-        loss, _ = train_step(tiny_run(tiny_model), tokens)
-    assert float(loss) == float(searched)
-    packed = masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]]))
-    assert packed.tolist() == [[0, 0, 1, 1]]
+def test_that_masks_made_without_waiting_are_transformers_own_and_leave_no_trace(tiny_model: Path) -> None:
+    model = tiny_run(tiny_model).model
+    asked = {"config": model.config, "inputs_embeds": torch.zeros(2, 6, 32), "past_key_values": None}
+    padding = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
+    detect = masking_utils.find_packed_sequence_indices
+    for attention_mask in (None, padding):
+        positions = torch.arange(6)[None]
+        own = masking_utils.create_causal_mask(**asked, attention_mask=attention_mask, position_ids=positions)
+        with no_waits():
+            assert masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["eager"] is not masking_utils.eager_mask
+            ours = masking_utils.create_causal_mask(**asked, attention_mask=attention_mask, position_ids=positions)
+        assert ours.dtype == own.dtype
+        assert torch.equal(ours, own)
+    assert masking_utils.find_packed_sequence_indices is detect
+    assert masking_utils.ALL_MASK_ATTENTION_FUNCTIONS["eager"] is masking_utils.eager_mask
 
 
 @pytest.mark.gpu
@@ -114,7 +120,7 @@ def test_that_a_step_never_makes_the_host_wait(tiny_model: Path, levels: dict[st
     run.model.train()
     tokens = torch.randint(0, 8192, (2, 16), device="cuda")
     with ExitStack() as toggles:
-        toggles.enter_context(rows_are_one_text_each())
+        toggles.enter_context(no_waits())
         enter(toggles, run)
         train_step(run, tokens)  # loads and compiles kernels
         torch.cuda.set_sync_debug_mode("error")
