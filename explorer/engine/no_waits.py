@@ -33,7 +33,7 @@ def no_waits() -> Iterator[None]:
 
 
 def additive_mask(*, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Tensor:
-    """What ``eager_mask`` makes: (B, 1, T, S) in ``dtype``, 0 where attended and the dtype's lowest number elsewhere."""
+    """What ``eager_mask`` makes: (B, 1, T, S) in ``dtype``, 0 where attended, else the dtype's lowest number."""
     attended = masking_utils.sdpa_mask(**{**kwargs, "allow_is_causal_skip": False})
     assert attended is not None  # only bidirectional masks are skipped besides causal ones
     mask = torch.zeros(attended.shape, dtype=dtype, device=attended.device)
