@@ -49,7 +49,8 @@ def _forward(
         rounded = h.to(h_ptr.dtype.element_ty)
         tl.store(h_ptr + at, rounded, mask=inside)
         h = rounded.to(tl.float32)
-    mean = tl.sum(h, 1) / columns
+    # Rounded right: of one column the mean is the number itself, and what is left of it must be 0.
+    mean = tl.div_rn(tl.sum(h, 1), tl.full((ROWS,), columns, tl.float32))
     centred = tl.where(inside, h - mean[:, None], 0.0)
     rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, 1) / columns + eps)
     tl.store(mean_ptr + row, mean, mask=row < rows)
@@ -69,8 +70,10 @@ def _backward(
     # are of different dtypes, so that dh is written in both.
     column = tl.arange(0, COLUMNS)
     w = tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-    dw = tl.zeros((COLUMNS,), tl.float32)
-    db = tl.zeros((COLUMNS,), tl.float32)
+    # Whole tiles of partial sums: no exchange between threads in the loop. And triton 3.6 loses terms of a loop's
+    # ``dw += tl.sum(tile, 0)`` on the H200: tests/kernels shows it when these become rows.
+    dw = tl.zeros((ROWS, COLUMNS), tl.float32)
+    db = tl.zeros((ROWS, COLUMNS), tl.float32)
     first = tl.program_id(0).to(tl.int64) * share
     for done in range(0, share, ROWS):
         row = first + done + tl.arange(0, ROWS)
@@ -82,8 +85,8 @@ def _backward(
         rstd = tl.load(rstd_ptr + row, mask=row < rows, other=0.0)
         # Outside n is no zero, but dy and with it every product of n is.
         n = (h - mean[:, None]) * rstd[:, None]
-        dw += tl.sum(dy * n, 0)
-        db += tl.sum(dy, 0)
+        dw += dy * n
+        db += dy
         g = dy * w[None, :]
         mean_g = tl.sum(g, 1) / columns
         mean_gn = tl.sum(g * n, 1) / columns
@@ -94,8 +97,8 @@ def _backward(
         if SPLIT:
             tl.store(dr_ptr + at, dh.to(dr_ptr.dtype.element_ty), mask=inside)
     part = tl.program_id(0) * columns + column
-    tl.store(dw_parts_ptr + part, dw, mask=column < columns)
-    tl.store(db_parts_ptr + part, db, mask=column < columns)
+    tl.store(dw_parts_ptr + part, tl.sum(dw, 0), mask=column < columns)
+    tl.store(db_parts_ptr + part, tl.sum(db, 0), mask=column < columns)
 
 
 def _tile(columns: int, elements: int, each: int) -> tuple[int, int, int]:
