@@ -75,7 +75,6 @@ def rewritten(path: Path, name: str, content: str | None) -> None:
         ("samples.csv", None),
         ("runs.json", "{"),
         ("runs.json", "[]"),
-        ("runs.json", '{"format": "photos", "version": 1, "runs": []}'),
         ("runs.json", "[" * 100_000),
         ("samples.csv", ""),
         ("samples.csv", "run,step\r\n1,0\r\n"),
@@ -98,6 +97,14 @@ def test_that_samples_of_no_run_or_without_sense_are_refused(tmp_path: Path):
         rewritten(path, "samples.csv", table.replace(old, new, 1))
         with pytest.raises(ValueError, match="is no bundle, or damaged"):
             read_bundle(path)
+
+
+def test_that_an_archive_of_another_kind_is_named(tmp_path: Path):
+    path = tmp_path / "out.zip"
+    write_bundle(path, two_runs(), toggles=TOGGLES)
+    rewritten(path, "runs.json", '{"format": "photos", "version": 1, "runs": []}')
+    with pytest.raises(ValueError, match="its format is 'photos'"):
+        read_bundle(path)
 
 
 def test_that_a_newer_bundle_says_so(tmp_path: Path):
