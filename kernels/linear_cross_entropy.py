@@ -1,0 +1,205 @@
+"""A model's head and loss in one: cross entropy of x W^T, without ever holding all the logits.
+
+    z = x W^T,   loss = mean over rows of (log sum_v exp z_v - z_target),   dz = (softmax(z) - onehot(target)) / rows
+
+R rows of x, D wide; V columns of z. A quarter of the rows at a time, or fewer, the logits of a chunk are made
+by one matrix product; one kernel reads them, leaves the row's loss, and writes dz in their place; two more
+products take that to dx and dW at once, in the forward pass. So the logits exist once, in chunks, in the dtype of
+the products, and nothing is computed twice. Peak memory beyond x, W and their gradients: one chunk of
+logits (at most 1 GiB) and dW in float32; plain, it is z, its float32 copy, and both of their gradients.
+
+    products   6 R V D FLOP, as in the plain form
+    kernel     reads z twice (the second time out of the L2 cache), writes dz: 2 R V e bytes to and from memory at
+               least, with e bytes an element; some 10 FLOP an element
+
+In float32 are the softmax, the loss, and dW's sum over the chunks. dz is kept without its factor 1 / rows, which
+float16 could not hold, and without the loss's own gradient, which is not yet known: the backward pass multiplies
+dx and dW by both (one pass over each).
+
+Source: Liger-Kernel (Hsu et al. 2024, section 3.2) for the chunks and for the gradient in the place of the logits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from explorer.kernels.launch import check, elementwise_shape, run, tl, triton
+
+# A row's 50257 logits in 13 steps of 4096 over 256 threads: 16 elements a thread, 16 bytes an access.
+_COLUMNS, _WARPS = 4096, 8
+_CHUNKS = 4
+_CHUNK_BYTES = 1 << 30
+# Rows of logits start 128 bytes apart or a multiple thereof, so that an odd vocabulary (50257) slows neither the
+# matrix products nor the kernel.
+_ALIGN = 64
+
+
+@triton.jit
+def _cross_entropy(
+    z_ptr, stride, target_ptr, loss_ptr, columns, ignored, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    z_ptr += row * stride
+    target = tl.load(target_ptr + row)
+    counts = target != ignored
+    # What torch would stop at with an assertion on the card becomes NaN here: z is not read outside of its row.
+    valid = (target >= 0) & (target < columns)
+    z_target = tl.load(z_ptr + target, mask=valid, other=float("nan")).to(tl.float32)
+    # Finite, so that a block of -inf gives exp(-inf) and not exp(-inf + inf).
+    top = -3.0e38
+    total = 0.0
+    for first in range(0, columns, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        # To the row's padded end, a multiple of 64: an odd end would split 16-byte accesses into single elements.
+        z = tl.load(z_ptr + column, mask=column < stride, other=0.0).to(tl.float32)
+        z = tl.where(column < columns, z, -float("inf"))
+        higher = tl.maximum(top, tl.max(z, 0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), 0)
+        top = higher
+    tl.store(loss_ptr + row, tl.where(counts, top + tl.log(total) - z_target, 0.0))
+    if GRADIENT:
+        # Not exp(z - (top + log(total))): the rounding of that sum would be an error of the whole row alike.
+        share = 1.0 / total
+        for first in range(0, columns, COLUMNS):
+            column = first + tl.arange(0, COLUMNS)
+            z = tl.load(z_ptr + column, mask=column < stride, other=0.0).to(tl.float32)
+            z = tl.where(column < columns, z, -float("inf"))
+            dz = tl.exp(z - top) * share - tl.where(column == target, 1.0, 0.0)
+            # A target that is not valid makes its row NaN, as it made the loss.
+            dz = tl.where(counts, dz + tl.where(valid, 0.0, float("nan")), 0.0)
+            tl.store(z_ptr + column, dz.to(z_ptr.dtype.element_ty), mask=column < stride)
+
+
+@triton.jit
+def _scale(x_ptr, factor_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    at = tl.arange(0, BLOCK)
+    inside = at < n - start
+    x = tl.load(x_ptr + start + at, mask=inside).to(tl.float32) * tl.load(factor_ptr)
+    tl.store(y_ptr + start + at, x.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def _scaled(x: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x`` times the float32 number ``factor``, multiplied in float32; in ``dtype``."""
+    # In place where the dtype stays: these are our own buffers, and dW is large.
+    y = x if x.dtype == dtype else torch.empty_like(x, dtype=dtype)
+    n = x.numel()
+    if n:
+        block, warps = elementwise_shape(n)
+        run(_scale, (triton.cdiv(n, block),), x, x, factor, y, n, BLOCK=block, num_warps=warps)
+    return y
+
+
+def _chunk(rows: int, columns: int, itemsize: int) -> int:
+    """Rows whose logits are held at a time; a multiple of 128, for whole tiles in the products, if it can be."""
+    fitting = _CHUNK_BYTES // (columns * itemsize)
+    wanted = min(triton.cdiv(rows, _CHUNKS), max(1, fitting))
+    return triton.cdiv(wanted, 128) * 128 if wanted > 128 else max(1, wanted)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, with ``total`` in float32 whatever the dtype of ``a`` and ``b``."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    elif a.is_cuda:
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:  # interpreted: torch has no such product on the CPU
+        total.addmm_(a.float(), b.float())
+
+
+def _run(
+    x: Tensor, weight: Tensor, target: Tensor, ignored: int, x_gradient: bool, weight_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """The loss, the number of rows that count, and dx and dW of their sum (None where not asked for)."""
+    rows, columns = x.shape[0], weight.shape[0]
+    losses = torch.empty(rows, dtype=torch.float32, device=x.device)
+    dx = torch.empty_like(x) if x_gradient else None
+    dw = torch.zeros(weight.shape, dtype=torch.float32, device=x.device) if weight_gradient else None
+    chunk = _chunk(rows, columns, x.element_size())
+    stride = triton.cdiv(columns, _ALIGN) * _ALIGN
+    buffer = torch.empty((min(chunk, rows), stride), dtype=x.dtype, device=x.device)
+    for first in range(0, rows, chunk):
+        part = slice(first, min(first + chunk, rows))
+        height = part.stop - first
+        z = buffer[:height, :columns]
+        torch.mm(x[part], weight.t(), out=z)
+        run(
+            _cross_entropy, (height,), x, z, stride, target[part], losses[part], columns, ignored,
+            GRADIENT=x_gradient or weight_gradient, COLUMNS=_COLUMNS, num_warps=_WARPS,
+        )  # fmt: skip
+        if dx is not None:
+            torch.mm(z, weight, out=dx[part])
+        if dw is not None:
+            _add_product(dw, z.t(), x[part])
+    counted = (target != ignored).sum()
+    return losses.sum() / counted, counted, dx, dw
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, target: Tensor, ignored: int, dtype: torch.dtype) -> Tensor:
+        x_gradient, weight_gradient = ctx.needs_input_grad[:2]
+        with torch.autocast(x.device.type, enabled=False):
+            loss, counted, dx, dw = _run(
+                x.to(dtype), weight.to(dtype), target, ignored, x_gradient, weight_gradient
+            )  # fmt: skip
+        ctx.gradients = dx, dw
+        ctx.save_for_backward(counted)
+        ctx.dtypes = x.dtype, weight.dtype
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.gradients is None:
+            raise RuntimeError("linear_cross_entropy can be differentiated once: its gradients lay in its own buffers")
+        (counted,) = ctx.saved_tensors
+        # Where no row counts the loss is NaN, as torch's, and the gradients are zero.
+        factor = dloss.float() / counted.clamp(min=1)
+        (dx, dw), ctx.gradients = ctx.gradients, None
+        x_dtype, weight_dtype = ctx.dtypes
+        return (
+            None if dx is None else _scaled(dx, factor, x_dtype),
+            None if dw is None else _scaled(dw, factor, weight_dtype),
+            None, None, None,
+        )  # fmt: skip
+
+
+def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
+    """Mean cross entropy of the logits ``x @ weight.T`` against ``target``, without holding the logits.
+
+    ``x`` (..., D) and ``weight`` (V, D) on a CUDA device, ``target`` (...) int64 there too. Under autocast the
+    products are in its dtype and ``x`` and ``weight`` may be in any; otherwise both are of one dtype.
+
+    Returns the float32 scalar loss over the targets other than ``ignore_index`` (NaN where there are none, or where
+    a target is outside 0 to V - 1). Differentiable once, in ``x`` and ``weight``, in their own dtypes. Never
+    synchronises. Not deterministic beyond what torch's matrix products are.
+
+    Raises:
+        ValueError: a dtype, device or shape that is not allowed; the message gives both sides.
+    """
+    check(x, "x")
+    check(weight, "weight")
+    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1] or 0 in weight.shape:
+        width = x.shape[-1] if x.ndim else "D"
+        raise ValueError(f"weight is {tuple(weight.shape)}; x of {tuple(x.shape)} needs (V, {width})")
+    if target.shape != x.shape[:-1] or target.dtype != torch.int64:
+        raise ValueError(
+            f"target is {tuple(target.shape)} of {target.dtype}; x of {tuple(x.shape)} needs {tuple(x.shape[:-1])} "
+            "of torch.int64"
+        )
+    if weight.device != x.device or target.device != x.device:
+        raise ValueError(f"weight is on {weight.device} and target on {target.device}; x is on {x.device}")
+    kind = x.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    if weight.dtype != x.dtype and not torch.is_autocast_enabled(kind):
+        raise ValueError(f"weight is {weight.dtype}; x is {x.dtype}: outside autocast these must be equal")
+    rows, target = x.reshape(-1, x.shape[-1]), target.reshape(-1).contiguous()
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _LinearCrossEntropy.apply(rows, weight, target, ignore_index, dtype)
+    with torch.autocast(kind, enabled=False):
+        return _run(rows.to(dtype), weight.to(dtype), target, ignore_index, False, False)[0]
