@@ -42,6 +42,22 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Compare:
+    """Run two arms by turns, in blocks, until stopped (by a Stop of the first run id).
+
+    Each arm is a run of its own; a block is ``block_s`` seconds or ``block_steps`` steps, whichever is longer.
+    """
+
+    run_ids: tuple[int, int]
+    arms: tuple[RunConfig, RunConfig]
+    block_s: float = 2.0
+    block_steps: int = 10
+    seed: int = 0
+    """Of the order in which blocks follow each other."""
+    download: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigure:
     """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
 
@@ -59,7 +75,7 @@ class Shutdown:
     pass
 
 
-Command = Start | Reconfigure | Stop | Shutdown
+Command = Start | Compare | Reconfigure | Stop | Shutdown
 
 # ---- events: from the worker
 
@@ -98,6 +114,19 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockEnded:
+    """One block of a comparison is over. Its steps' samples have been sent before."""
+
+    run_id: int
+    arm: int
+    """0 for A, 1 for B."""
+    pair: int
+    steps: int
+    step_ms_median: float
+    sm_clock_mhz: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """Text to append to what generation has shown so far (the batch's first sequence)."""
 
@@ -131,4 +160,4 @@ class WorkerLost:
     last_words: str
 
 
-Event = WorkerReady | Progress | SegmentStarted | Samples | Text | Refused | RunEnded | WorkerLost
+Event = WorkerReady | Progress | SegmentStarted | Samples | BlockEnded | Text | Refused | RunEnded | WorkerLost

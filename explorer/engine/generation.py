@@ -90,7 +90,7 @@ class GenerationLoop:
         self._memory = StepMemory(run.device)
         self._pipeline: StepPipeline[TokenNote] = StepPipeline(run.device)
         self._warmup = WarmUp()
-        self._segment = -1
+        self._segment = 0
         self._text: list[str] = []
         self._prompt_tokens = len(prompt)
         self.check_length(run.config.max_new_tokens)
@@ -116,12 +116,12 @@ class GenerationLoop:
         """Whether all tokens asked for have been submitted."""
         return self.next_step >= self._run.config.max_new_tokens
 
-    def begin_segment(self) -> None:
-        """Time the next tokens as a segment of their own. All earlier ones must have been collected."""
+    def begin_segment(self, index: int) -> None:
+        """Time the next tokens as segment ``index``. All earlier ones must have been collected."""
         batch = self._run.config.batch
         if batch != self._tokens.shape[0]:  # a batch changed live goes on from the sequence that is shown
             self._tokens = self._tokens[:1].expand(batch, -1).clone()
-        self._segment += 1
+        self._segment = index
         self._warmup = WarmUp()
         self._cache = None
         self._run.model.eval()

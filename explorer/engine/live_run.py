@@ -1,48 +1,23 @@
-"""One run on the worker thread: from Start to RunEnded, which is always sent."""
+"""One run, from Start to RunEnded: settings may change between its steps."""
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import queue
 import threading
-import time
 from collections.abc import Callable
-from datetime import datetime
-from typing import Literal
-
-import torch
 
 from explorer.config import RunConfig
-from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.errors import BadRequest
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
-from explorer.messages import (
-    Command,
-    Event,
-    Problem,
-    Progress,
-    Reconfigure,
-    Refused,
-    RunEnded,
-    Samples,
-    SegmentStarted,
-    Shutdown,
-    Start,
-    Text,
-)
+from explorer.engine.task import Outcome, Task
+from explorer.messages import Command, Compare, Event, Reconfigure, Refused, Shutdown, Start
 from explorer.optimizations import registry
 from explorer.results.environment import DeviceInfo, Environment
-from explorer.results.sample import Sample, Segment
-
-EMIT_EVERY_S = 0.05
-"""Samples travel in batches: one event a step would cost the window more than the step costs the device."""
-
-Outcome = Literal["completed", "stopped", "failed"]
 
 
-class LiveRun:
-    """``serve`` does the run. Commands are read between steps, the stop flag before each."""
+class LiveRun(Task):
+    """Steps until they are enough or Stop comes; Reconfigure is read between them."""
 
     def __init__(
         self,
@@ -52,69 +27,33 @@ class LiveRun:
         emit: Callable[[Event], None],
         here: Environment,
     ) -> None:
+        super().__init__(start, flag, commands, emit, here)
         self._id = start.run_id
-        self._start = start
-        self._flag = flag
-        self._commands = commands
-        self._emit = emit
-        self._here = here
-        self._later: list[Start] = []
-        self._held: list[Sample] = []
-        self._emitted_at_s = 0.0
+        self._steps_wanted = start.steps
         self._segments = 0
 
-    def serve(self) -> list[Start]:
-        """Do the run and return the Starts that came meanwhile."""
-        outcome: Outcome = "failed"
-        problem: Problem | None = None
-        config = self._start.config
-        try:
-            try:
-                device = self._here.device(config.device)
-            except ValueError as error:
-                raise BadRequest(what="No such device", why=str(error)) from error
-            outcome = self._run_on(device)
-        except Cancelled:
-            outcome = "stopped"
-        except Exception as error:  # the worker's border: whatever happened becomes words
-            problem = describe(error, config)
-        # The error's frames are gone now, and with them the last references to its tensors.
-        gc.collect()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            _release_cache()
-        self._send_held()
-        self._emit(RunEnded(run_id=self._id, outcome=outcome, problem=problem))
-        return self._later
-
     def _run_on(self, device: DeviceInfo) -> Outcome:
-        with Session(
-            self._start.config,
-            device,
-            download=self._start.download,
-            report=self._report,
-            cancelled=self._flag.is_set,
-        ) as session:
-            session.begin()
-            self._announce(session, ())
+        with self._open(self._config, device) as session:
+            self._begin_segment(session, ())
             try:
                 return self._steps(session)
             finally:
                 self._send_held()
 
     def _steps(self, session: Session) -> Outcome:
-        steps = self._start.steps
+        steps = self._steps_wanted
         while True:
             if self._flag.is_set():
-                self._take(session, all_of_them=True)
+                self._take(self._id, session, all_of_them=True)
                 return "stopped"
             change = self._latest_change()
             if change is not None:
                 self._reconfigure(session, change)
             if session.loop.finished or (steps is not None and session.loop.next_step >= steps):
-                self._take(session, all_of_them=True)
+                self._take(self._id, session, all_of_them=True)
                 return "completed"
             session.loop.step()
-            self._take(session)
+            self._take(self._id, session)
 
     def _latest_change(self) -> RunConfig | None:
         """The newest setting asked for since the last step; those between were never run and need not be."""
@@ -127,7 +66,7 @@ class LiveRun:
             match command:
                 case Reconfigure():
                     latest = command.config if command.run_id == self._id else latest
-                case Start():
+                case Start() | Compare():
                     self._later.append(command)
                 case Shutdown():
                     self._commands.put(command)  # the flag is set; the runner takes this when the run has ended
@@ -144,48 +83,18 @@ class LiveRun:
             return
         if config == before:
             return
-        self._take(session, all_of_them=True)
+        self._take(self._id, session, all_of_them=True)
         self._send_held()
+        self._config = config
+        session.change_to(config)
         try:
-            session.change_to(config)
+            self._begin_segment(session, registry.changes(before, config))
         except ValueError as error:
             session.change_to(before)
-            self._announce(session, ())
+            self._begin_segment(session, ())
             self._emit(Refused(run_id=self._id, config=before, problem=describe(error, wanted)))
-            return
-        self._announce(session, registry.changes(before, config))
 
-    def _announce(self, session: Session, changes: tuple[str, ...]) -> None:
-        segment = Segment(
-            index=self._segments,
-            first_step=session.loop.next_step,
-            changes=changes,
-            started_at=datetime.now().astimezone().isoformat(timespec="milliseconds"),
-        )
+    def _begin_segment(self, session: Session, changes: tuple[str, ...]) -> None:
+        session.begin_segment(self._segments)
+        self._announce(self._id, session, changes, index=self._segments)
         self._segments += 1
-        self._emit(SegmentStarted(run_id=self._id, config=session.config, segment=segment))
-        self._report("first step: loading kernels", None, None, "")
-
-    def _take(self, session: Session, *, all_of_them: bool = False) -> None:
-        self._held += session.loop.collect(all_of_them=all_of_them)
-        now_s = time.monotonic()
-        if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:
-            self._emitted_at_s = now_s
-            self._send_held()
-            text = session.loop.take_text()
-            if text:
-                self._emit(Text(run_id=self._id, text=text))
-
-    def _send_held(self) -> None:
-        if self._held:
-            self._emit(Samples(run_id=self._id, samples=tuple(self._held)))
-            self._held.clear()
-
-    def _report(self, activity: str, done: float | None, total: float | None, unit: str) -> None:
-        self._emit(Progress(run_id=self._id, activity=activity, done=done, total=total, unit=unit))
-
-
-def _release_cache() -> None:
-    # A poisoned context answers every call with its first error, which has been described already.
-    with contextlib.suppress(RuntimeError):
-        torch.cuda.empty_cache()

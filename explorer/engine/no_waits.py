@@ -24,11 +24,15 @@ def no_waits() -> Iterator[None]:
     """While entered, transformers prepares its masks without waiting for the device, and to the same values."""
     detect, masks = masking_utils.find_packed_sequence_indices, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
     masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    mask = masks["eager"]
     masks["eager"] = additive_mask  # in front of transformers' own, which stays where it is
     try:
         yield
     finally:
-        del masks["eager"]
+        if mask is additive_mask:  # two sessions: the outer one still wants it
+            masks["eager"] = mask
+        else:
+            del masks["eager"]
         masking_utils.find_packed_sequence_indices = detect
 
 

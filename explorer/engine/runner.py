@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import assert_never
 
-from explorer.messages import Command, Event, Reconfigure, Shutdown, Start, Stop, WorkerReady
+from explorer.messages import Command, Compare, Event, Reconfigure, Shutdown, Start, Stop, WorkerReady
 
 
 class Runner:
@@ -34,7 +34,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Reconfigure():
+            case Start() | Compare() | Reconfigure():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -47,22 +47,31 @@ class Runner:
                 flag.set()
             return flag
 
+    def _forget(self, run_id: int) -> None:
+        with self._lock:
+            del self._flags[run_id]
+
     def serve(self) -> None:
         """Import torch, say what this machine is, then run what is asked for, one run at a time."""
         from explorer.engine.device import environment
+        from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
 
         here = environment()
         self._emit(WorkerReady(environment=here))
-        waiting: list[Start] = []
+        waiting: list[Start | Compare] = []
         while True:
             command = waiting.pop(0) if waiting else self._commands.get()
             match command:
                 case Start():
                     run = LiveRun(command, self._flag(command.run_id), self._commands, self._emit, here)
                     waiting += run.serve()
-                    with self._lock:
-                        del self._flags[command.run_id]
+                    self._forget(command.run_id)
+                case Compare():
+                    run_id = command.run_ids[0]
+                    comparison = LiveComparison(command, self._flag(run_id), self._commands, self._emit, here)
+                    waiting += comparison.serve()
+                    self._forget(run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile
                 case Shutdown():

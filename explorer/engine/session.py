@@ -118,10 +118,23 @@ class Session:
         """What runs now."""
         return self.run.config
 
-    def begin(self) -> None:
-        """Enter the toggles and begin the first segment."""
+    def begin_segment(self, index: int) -> None:
+        """Enter the toggles and begin segment ``index``."""
         registry.enter(self._toggles, self.run)
-        self.loop.begin_segment()
+        self.loop.begin_segment(index)
+
+    def suspend(self) -> None:
+        """Take the toggles off, so that another session can run in this process. All steps must be collected."""
+        self._toggles.close()
+
+    def resume(self, block: int, *, alone: bool) -> None:
+        """Enter the toggles again and go on in the same segment, with block ``block`` of a comparison.
+
+        ``alone``: whether no other session holds memory, so that peaks are this one's.
+        """
+        assert isinstance(self.loop, TrainingLoop)
+        registry.enter(self._toggles, self.run)
+        self.loop.begin_block(block, alone=alone)
 
     def accept(self, config: RunConfig) -> RunConfig:
         """``config`` as ``change_to`` will take it.
@@ -151,9 +164,9 @@ class Session:
         return config
 
     def change_to(self, config: RunConfig) -> None:
-        """Go on with an accepted ``config``: toggles off and on again, the same weights and optimizer state.
+        """Take the toggles off and make an accepted ``config`` the one that the next ``begin_segment`` enters.
 
-        All steps must have been collected. If entering fails, the run stands without toggles and must end.
+        Weights and optimizer state stay. All steps must have been collected.
         """
         self._toggles.close()
         self.run.config = config
@@ -162,4 +175,3 @@ class Session:
         if self.run.optimizer is not None:
             for group in self.run.optimizer.param_groups:
                 group["lr"], group["weight_decay"] = config.lr, config.weight_decay
-        self.begin()

@@ -13,7 +13,7 @@ from explorer.engine.memory import StepMemory
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import Completed, StepPipeline
 from explorer.optimizations.base import Run
-from explorer.results.sample import Sample
+from explorer.results.sample import Phase, Sample
 from explorer.results.statistics import WarmUp
 
 
@@ -75,15 +75,28 @@ class TrainingLoop:
         self._memory = StepMemory(run.device)
         self._pipeline: StepPipeline[StepNote] = StepPipeline(run.device)
         self._warmup = WarmUp()
-        self._segment = -1
+        self._segment = 0
+        self._block = -1
+        self._alone = True
+        self._after_pause = False
         self.next_step = 0
         self.finished = False  # training goes on until it is stopped
 
-    def begin_segment(self) -> None:
-        """Time the next steps as a segment of their own. All earlier steps must have been collected."""
-        self._segment += 1
+    def begin_segment(self, index: int) -> None:
+        """Time the next steps as segment ``index``. All earlier steps must have been collected."""
+        self._segment = index
+        self._block, self._alone = -1, True
         self._warmup = WarmUp()
         self._run.model.train()
+        self._pipeline.restart()
+
+    def begin_block(self, block: int, *, alone: bool) -> None:
+        """Go on in the same segment after a pause, with block ``block`` of a comparison.
+
+        Its first step does not count: caches are cold. ``alone``: whether memory peaks are this run's only.
+        """
+        self._block, self._alone = block, alone
+        self._after_pause = True
         self._pipeline.restart()
 
     def step(self) -> None:
@@ -126,10 +139,13 @@ class TrainingLoop:
     def _sample(self, completed: Completed[StepNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
         loss, grad_norm, *scale = completed.values
+        phase: Phase = "warmup" if self._after_pause else self._warmup.feed(completed.step_ms)
+        self._after_pause = False
         return Sample(
             step=note.step,
             segment=self._segment,
-            phase=self._warmup.feed(completed.step_ms),
+            phase=phase,
+            block=self._block,
             time_s=completed.time_s,
             tokens=note.tokens,
             step_ms=completed.step_ms,
@@ -141,8 +157,8 @@ class TrainingLoop:
             # GradScaler skips the update exactly when an unscaled gradient is not finite, and so is its norm then.
             skipped=bool(scale) and not math.isfinite(grad_norm),
             synchronizations=note.synchronizations,
-            peak_allocated_bytes=note.peak_allocated_bytes,
-            reserved_bytes=note.reserved_bytes,
+            peak_allocated_bytes=note.peak_allocated_bytes if self._alone else -1,
+            reserved_bytes=note.reserved_bytes if self._alone else -1,
             device_used_bytes=reading.device_used_bytes,
             power_w=reading.power_w,
             temperature_c=reading.temperature_c,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from explorer.messages import (
+    BlockEnded,
     Event,
     Progress,
     Refused,
@@ -40,7 +41,7 @@ def record(log: RunLog, event: Event) -> None:
             for run in log.runs:
                 if run.outcome == "running":
                     log.end(run.run_id, "failed", _lost(event))
-        case Progress() | Refused():
+        case Progress() | Refused() | BlockEnded():
             pass  # Passing states: shown, not kept.
         case _:
             assert_never(event)

@@ -11,6 +11,7 @@ from explorer.config import RunConfig
 from explorer.engine.isolation import Worker, open_worker
 from explorer.experiments.recording import record
 from explorer.messages import (
+    BlockEnded,
     Event,
     Problem,
     Progress,
@@ -173,6 +174,8 @@ class Bridge(QObject):
                 self._send_waiting()
             case Progress():
                 self.progress.emit(event)
+            case BlockEnded():
+                pass  # of comparisons, which the window does not ask for
             case SegmentStarted():
                 self.segment_started.emit(event)
             case Samples():

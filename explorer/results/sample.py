@@ -35,6 +35,8 @@ class Sample:
     grad_norm: float = NAN
     """Before clipping, and unscaled."""
     loss_scale: float = NAN
+    block: int = -1
+    """In a comparison, the pair of blocks that the step belongs to; -1 outside of blocks."""
     skipped: bool = False
     """fp16: the step found an infinite gradient and left the weights alone."""
     synchronizations: int = 0

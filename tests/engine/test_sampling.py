@@ -68,11 +68,11 @@ def generated(
     """All tokens (a list a sequence) and the text of a whole generation; ``restart_after``: a new segment there."""
     telemetry = Telemetry(CPU)
     loop = GenerationLoop(Run(config=config, device=torch.device("cpu"), model=model), bundled(), 64, telemetry)
-    loop.begin_segment()
+    loop.begin_segment(0)
     while not loop.finished:
         if loop.next_step == restart_after:
             loop.collect(all_of_them=True)
-            loop.begin_segment()
+            loop.begin_segment(1)
         loop.step()
     samples = loop.collect(all_of_them=True)
     telemetry.close()

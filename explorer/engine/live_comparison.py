@@ -1,0 +1,117 @@
+"""Two configurations against each other: A and B by turns, in blocks, so that what drifts hits both alike."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import random
+import statistics
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import torch
+
+from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.session import Session
+from explorer.engine.task import Outcome, Task
+from explorer.messages import BlockEnded, Command, Compare, Event
+from explorer.results.environment import DeviceInfo, Environment
+from explorer.results.sample import Sample
+
+SOLO_STEPS = 10
+"""Steady steps that each arm makes alone on the device; its memory peak is taken from these."""
+
+
+class LiveComparison(Task):
+    """Each arm alone first, until it has settled; then blocks of both, in an order drawn by seed: ABBA or BAAB.
+
+    Both arms have the same seed, so the same weights and batches. Where they do not fit into memory together they
+    are built anew for each block. Goes on until Stop.
+    """
+
+    def __init__(
+        self,
+        compare: Compare,
+        flag: threading.Event,
+        commands: queue.SimpleQueue[Command],
+        emit: Callable[[Event], None],
+        here: Environment,
+    ) -> None:
+        super().__init__(compare, flag, commands, emit, here)
+        self._compare = compare
+
+    def _run_on(self, device: DeviceInfo) -> Outcome:
+        for config in self._compare.arms:
+            if config.workload != "train":
+                raise BadRequest(what="Not compared", why=f"the workload is {config.workload}; only train is compared")
+        with self._solo(0, device):
+            pass
+        with ExitStack() as stack:
+            second = stack.enter_context(self._solo(1, device))
+            try:
+                self._report("loading both arms", None, None, "")
+                first = stack.enter_context(self._solo(0, device, announce=False))
+            except torch.OutOfMemoryError:
+                first = None
+            if first is not None:
+                self._alternate(lambda arm, pair: self._block((first, second)[arm], arm, pair, alone=False))
+        # Here only where both do not fit: _alternate ends by raising Cancelled.
+        self._alternate(lambda arm, pair: self._rebuilt(arm, pair, device))
+        return "stopped"
+
+    def _solo(self, arm: int, device: DeviceInfo, *, announce: bool = True) -> Session:
+        """A session of ``arm``, warmed up by the rule and suspended."""
+        self._config = self._compare.arms[arm]
+        with ExitStack() as opening:
+            session = opening.enter_context(self._open(self._config, device))
+            session.begin_segment(0)
+            if announce:
+                self._announce(self._compare.run_ids[arm], session, ())
+            steady = 0
+            while steady < SOLO_STEPS:
+                steady += sum(sample.phase == "steady" for sample in self._step(session, arm))
+            self._take(self._compare.run_ids[arm], session, all_of_them=True)
+            session.suspend()
+            opening.pop_all()
+        return session
+
+    def _alternate(self, block: Callable[[int, int], None]) -> None:
+        draw = random.Random(self._compare.seed)
+        for pair in itertools.count():
+            if pair % 2 == 0:
+                order = draw.choice(((0, 1), (1, 0)))
+            for arm in order:
+                self._config = self._compare.arms[arm]
+                block(arm, pair)
+            order = (order[1], order[0])
+
+    def _rebuilt(self, arm: int, pair: int, device: DeviceInfo) -> None:
+        with self._solo(arm, device, announce=False) as session:
+            self._block(session, arm, pair, alone=True)
+
+    def _block(self, session: Session, arm: int, pair: int, *, alone: bool) -> None:
+        """``block_steps`` steps or ``block_s`` seconds, whichever is longer, and the event that sums them up."""
+        session.resume(pair, alone=alone)
+        counted: list[Sample] = []
+        while len(counted) < self._compare.block_steps or sum(s.step_ms for s in counted) < self._compare.block_s * 1e3:
+            counted += [sample for sample in self._step(session, arm) if sample.phase == "steady"]
+        counted += self._take(self._compare.run_ids[arm], session, all_of_them=True)
+        session.suspend()
+        self._emit(
+            BlockEnded(
+                run_id=self._compare.run_ids[arm],
+                arm=arm,
+                pair=pair,
+                steps=len(counted),
+                step_ms_median=statistics.median(sample.step_ms for sample in counted),
+                sm_clock_mhz=statistics.median(sample.sm_clock_mhz for sample in counted),
+            )
+        )
+
+    def _step(self, session: Session, arm: int) -> list[Sample]:
+        if self._flag.is_set():
+            self._take(self._compare.run_ids[arm], session, all_of_them=True)
+            raise Cancelled
+        session.loop.step()
+        return self._take(self._compare.run_ids[arm], session)

@@ -1,0 +1,119 @@
+"""What the worker does between a command and its RunEnded, which is always sent."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+import torch
+
+from explorer.config import RunConfig
+from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.problems import describe
+from explorer.engine.session import Session
+from explorer.messages import Command, Compare, Event, Problem, Progress, RunEnded, Samples, SegmentStarted, Start, Text
+from explorer.results.environment import DeviceInfo, Environment
+from explorer.results.sample import Sample, Segment
+
+EMIT_EVERY_S = 0.05
+"""Samples travel in batches: one event a step would cost the window more than the step costs the device."""
+
+Outcome = Literal["completed", "stopped", "failed"]
+
+
+class Task(ABC):
+    """``serve`` does it on the worker thread; a subclass says how. The stop flag is read before each step."""
+
+    def __init__(
+        self,
+        command: Start | Compare,
+        flag: threading.Event,
+        commands: queue.SimpleQueue[Command],
+        emit: Callable[[Event], None],
+        here: Environment,
+    ) -> None:
+        self._download = command.download
+        self._run_ids = command.run_ids if isinstance(command, Compare) else (command.run_id,)
+        self._config = command.arms[0] if isinstance(command, Compare) else command.config
+        """What is being done now, for the words of an error."""
+        self._flag = flag
+        self._commands = commands
+        self._emit = emit
+        self._here = here
+        self._later: list[Start | Compare] = []
+        self._held: list[Sample] = []
+        self._held_of = self._run_ids[0]
+        self._emitted_at_s = 0.0
+
+    def serve(self) -> list[Start | Compare]:
+        """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
+        outcome: Outcome = "failed"
+        problem: Problem | None = None
+        try:
+            try:
+                device = self._here.device(self._config.device)
+            except ValueError as error:
+                raise BadRequest(what="No such device", why=str(error)) from error
+            outcome = self._run_on(device)
+        except Cancelled:
+            outcome = "stopped"
+        except Exception as error:  # the worker's border: whatever happened becomes words
+            problem = describe(error, self._config)
+        # The error's frames are gone now, and with them the last references to its tensors.
+        gc.collect()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            # A poisoned context answers every call with its first error, which has been described already.
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.empty_cache()
+        self._send_held()
+        for run_id in self._run_ids:
+            self._emit(RunEnded(run_id=run_id, outcome=outcome, problem=problem))
+        return self._later
+
+    @abstractmethod
+    def _run_on(self, device: DeviceInfo) -> Outcome:
+        """Do it on ``device``; returns how it ended, or raises why it failed."""
+
+    def _open(self, config: RunConfig, device: DeviceInfo) -> Session:
+        return Session(config, device, download=self._download, report=self._report, cancelled=self._flag.is_set)
+
+    def _announce(self, run_id: int, session: Session, changes: tuple[str, ...], *, index: int = 0) -> None:
+        segment = Segment(
+            index=index,
+            first_step=session.loop.next_step,
+            changes=changes,
+            started_at=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        )
+        self._emit(SegmentStarted(run_id=run_id, config=session.config, segment=segment))
+        self._report("first step: loading kernels", None, None, "")
+
+    def _take(self, run_id: int, session: Session, *, all_of_them: bool = False) -> list[Sample]:
+        """Collect what is over, and send it on in batches; returns it, too."""
+        if run_id != self._held_of:
+            self._send_held()
+            self._held_of = run_id
+        taken = session.loop.collect(all_of_them=all_of_them)
+        self._held += taken
+        now_s = time.monotonic()
+        if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:
+            self._emitted_at_s = now_s
+            self._send_held()
+            text = session.loop.take_text()
+            if text:
+                self._emit(Text(run_id=run_id, text=text))
+        return taken
+
+    def _send_held(self) -> None:
+        if self._held:
+            self._emit(Samples(run_id=self._held_of, samples=tuple(self._held)))
+            self._held.clear()
+
+    def _report(self, activity: str, done: float | None, total: float | None, unit: str) -> None:
+        self._emit(Progress(run_id=self._run_ids[0], activity=activity, done=done, total=total, unit=unit))

@@ -1,0 +1,129 @@
+"""The blocks of a comparison: which of them count, and what they come to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from explorer.results.comparison import RatioInterval, Verdict, enough, ratio_interval, verdict
+
+EndedBy = Literal["settled", "budget", "stopped"]
+
+CLOCK_DROP = 0.03
+"""A block whose clock is lower than the others' median by more than this is disturbed: throttled, or shared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What is kept of one block."""
+
+    step_ms: float
+    """Median of its steps."""
+    sm_clock_mhz: float = math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonResult:
+    """What a comparison showed. ``speedup`` is A's step time over B's: above 1, B is faster."""
+
+    interval: RatioInterval
+    verdict: Verdict
+    floor: float
+    """What this machine shows when nothing differs, as a share."""
+    floor_measured: bool
+    a_step_ms: float
+    b_step_ms: float
+    dropped_blocks: int
+    ended_by: EndedBy
+
+
+@dataclass(slots=True)
+class Blocks:
+    """The blocks so far, by arm (0: A, 1: B) and pair."""
+
+    _by_arm: tuple[dict[int, Block], dict[int, Block]] = field(default_factory=lambda: ({}, {}))
+
+    def add(self, arm: int, pair: int, block: Block) -> None:
+        self._by_arm[arm][pair] = block
+
+    @property
+    def pairs(self) -> Sequence[tuple[Block, Block]]:
+        """Whole pairs, oldest first, disturbed ones included."""
+        a, b = self._by_arm
+        return [(a[pair], b[pair]) for pair in sorted(a.keys() & b.keys())]
+
+    @property
+    def counted(self) -> Sequence[tuple[Block, Block]]:
+        """Whole pairs of which neither block was disturbed.
+
+        Judged by what changed against the other blocks of the same arm, since arms may run at different clocks:
+        a power cap that is set in normal running lowers nobody's clock against its neighbours.
+        """
+        usual = [statistics.median(block.sm_clock_mhz for block in arm.values()) for arm in self._by_arm if arm]
+        return [
+            pair
+            for pair in self.pairs
+            if not any(block.sm_clock_mhz < (1 - CLOCK_DROP) * usual[arm] for arm, block in enumerate(pair))
+        ]
+
+    def interval(self) -> RatioInterval | None:
+        """The ratio of the pairs that count, or None while there are fewer than two."""
+        pairs = self.counted
+        if len(pairs) < 2:
+            return None
+        return ratio_interval([a.step_ms for a, _ in pairs], [b.step_ms for _, b in pairs], seed=0)
+
+    def settled(self) -> bool:
+        """Whether measuring may end by the rule."""
+        interval = self.interval()
+        return interval is not None and enough(interval)
+
+    def result(self, *, floor: float, floor_measured: bool, ended_by: EndedBy) -> ComparisonResult | None:
+        """What it all comes to, or None with fewer than two pairs that count."""
+        interval = self.interval()
+        if interval is None:
+            return None
+        pairs = self.counted
+        return ComparisonResult(
+            interval=interval,
+            verdict=verdict(interval, floor=floor),
+            floor=floor,
+            floor_measured=floor_measured,
+            a_step_ms=statistics.median(a.step_ms for a, _ in pairs),
+            b_step_ms=statistics.median(b.step_ms for _, b in pairs),
+            dropped_blocks=2 * (len(self.pairs) - len(pairs)),
+            ended_by=ended_by,
+        )
+
+
+def in_words(result: ComparisonResult, *, a: str, b: str) -> str:
+    """One sentence: ``B is 1.49x as fast as A (1.47-1.51): faster``, with what limits it."""
+    i = result.interval
+    floor = f"floor {result.floor:.2%}{'' if result.floor_measured else ', assumed'}"
+    dropped = f", {result.dropped_blocks} disturbed blocks dropped" if result.dropped_blocks else ""
+    return (
+        f"{b} against {a}: {result.verdict}, {i.ratio:.3f}x ({i.low:.3f}-{i.high:.3f}), "
+        f"{result.b_step_ms:.2f} ms against {result.a_step_ms:.2f} ms; "
+        f"{i.n_pairs} pairs, {floor}{dropped}, ended: {result.ended_by}"
+    )
+
+
+def comparison_row(result: ComparisonResult) -> Mapping[str, str | int | float | bool]:
+    """The columns that a comparison has in CSV and JSON."""
+    i = result.interval
+    return {
+        "speedup": i.ratio,
+        "ci_low": i.low,
+        "ci_high": i.high,
+        "verdict": result.verdict,
+        "n_pairs": i.n_pairs,
+        "floor": result.floor,
+        "floor_measured": result.floor_measured,
+        "dropped_blocks": result.dropped_blocks,
+        "ended_by": result.ended_by,
+        "a_step_ms_median": result.a_step_ms,
+        "b_step_ms_median": result.b_step_ms,
+    }
