@@ -48,3 +48,11 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index
     target = target.reshape(-1)
     logits, target = logits[target != ignore_index], target[target != ignore_index]
     return (torch.logsumexp(logits, -1) - logits.gather(1, target[:, None])[:, 0]).mean()
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
+    """softmax(scale q k^T + mask) v of (B, H, T, D), the mask -inf above the diagonal; scale 1 / sqrt(D) by default."""
+    scale = 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = scale * q @ k.transpose(-2, -1)
+    beyond = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return torch.softmax(scores.masked_fill(beyond, -math.inf), -1) @ v
