@@ -143,6 +143,7 @@ def train(
         registry.enter(stack, run)
         if compiled:
             run.model.compile()
+            stack.callback(setattr, run.model, "_compiled_call_impl", None)  # judging has other shapes
         source = Batches(tokens, batch=batch, seq=seq, seed=seed, device=device, first=state.step)
         _run_steps(run, stack.enter_context(source), state, minutes * 60, checkpoint, say)
     if state.step < state.steps:
@@ -193,6 +194,7 @@ def _run_steps(run: Run, batches: Batches, state: State, limit_s: float, checkpo
     before_s, first_step = state.seconds, state.step
     began = saved = time.perf_counter()
     timed_from: tuple[int, float] | None = None
+    noted = first_step, began
     while state.steps == 0 or state.step < state.steps:
         assert run.optimizer is not None
         for group in run.optimizer.param_groups:
@@ -217,7 +219,8 @@ def _run_steps(run: Run, batches: Batches, state: State, limit_s: float, checkpo
             now = time.perf_counter()
             state.seconds = before_s + now - began
             state.curve.append((state.step, mean))
-            rate = (state.step - first_step) * state.batch * state.seq / (now - began)
+            rate = (state.step - noted[0]) * state.batch * state.seq / (now - noted[1])
+            noted = state.step, now
             say(f"step {state.step}/{state.steps}  loss {mean:.4f}  {rate:,.0f} tokens/s  {state.seconds:.0f} s")
             if not math.isfinite(mean):
                 raise RuntimeError(f"the loss is {mean} at step {state.step}: training has diverged")

@@ -21,12 +21,12 @@ CPU = torch.device("cpu")
 def gpt2():
     """Two layers, 16 positions, 50 tokens, large random weights: it has strong opinions."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
+        torch.manual_seed(0)
         model = GPT2LMHeadModel(
             GPT2Config(n_layer=2, n_head=2, n_embd=16, n_positions=16, vocab_size=50, bos_token_id=0, eos_token_id=None)
         )
         for parameter in model.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
+            torch.nn.init.normal_(parameter, std=1.0)
     return model.eval()
 
 
@@ -74,7 +74,7 @@ def test_that_a_batch_of_unequal_prompts_gives_what_each_gives_alone(gpt2):
             pad_token_id=0,
         )
         assert tokens == expected[0, len(prompt) :].tolist()
-    assert len({tuple(tokens) for tokens in together}) > 1
+    assert len({token for tokens in together for token in tokens}) > 5  # no model that always says the same
 
 
 SOURCE = '''\

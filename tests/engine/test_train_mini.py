@@ -12,24 +12,7 @@ from explorer.engine import mini_corpus, model, train_mini
 from explorer.models import MODELS
 
 CPU = torch.device("cpu")
-WORDS = [
-    "alpha",
-    "beta",
-    "gamma",
-    "delta",
-    "width",
-    "height",
-    "value",
-    "total",
-    "count",
-    "first",
-    "last",
-    "left",
-    "right",
-    "node",
-    "index",
-    "name",
-]
+WORDS = ["alpha", "beta", "gamma", "delta", "width", "height", "value", "total", "count", "first", "last", "node"]
 
 
 @pytest.fixture(scope="module")
