@@ -112,6 +112,11 @@ class GenerationLoop:
             )
 
     @property
+    def tokens(self) -> torch.Tensor:
+        """All tokens so far, the prompt's first: ids, int64 (B, n), on the device."""
+        return self._tokens[:, : self._length]
+
+    @property
     def finished(self) -> bool:
         """Whether all tokens asked for have been submitted."""
         return self.next_step >= self._run.config.max_new_tokens

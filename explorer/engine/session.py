@@ -118,6 +118,12 @@ class Session:
         """What runs now."""
         return self.run.config
 
+    @property
+    def batches(self) -> data.Batches:
+        """Training's batches, those that its loop takes: who takes one here takes it from the loop."""
+        assert self._batches is not None
+        return self._batches
+
     def begin_segment(self, index: int) -> None:
         """Enter the toggles and begin segment ``index``."""
         registry.enter(self._toggles, self.run)
