@@ -123,7 +123,7 @@ class ProcessWorker:
         self._process = context.Process(
             target=_serve, args=(commands_out, events_in, name), name="gpt2-explorer-worker", daemon=True
         )
-        with _settings_for_the_child():
+        with settings_for_the_child():
             self._process.start()
         # Only the child holds these ends now, so that its death closes them.
         commands_out.close()
@@ -181,7 +181,7 @@ class ProcessWorker:
 
 
 @contextlib.contextmanager
-def _settings_for_the_child() -> Iterator[None]:
+def settings_for_the_child() -> Iterator[None]:
     """Environment that must be there before the child's libraries load.
 
     OpenMP threads spin while they wait; beside a window they would take the cores that it draws with.
@@ -199,7 +199,7 @@ def _settings_for_the_child() -> Iterator[None]:
 
 def _serve(commands: Connection, events: Connection, errors: str) -> None:
     """The child: its main thread reads commands, one thread works, one sends events."""
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches every process; the parent decides
     log = os.open(errors, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 2)
@@ -230,7 +230,7 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
         os._exit(0)  # the parent is gone, however it went: nobody wants what this computes
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """On Linux the kernel ends this process with the parent, also while a C call holds the interpreter lock."""
     if sys.platform != "linux":
         return
