@@ -106,7 +106,7 @@ def test_that_generation_in_the_window_streams_its_text(qtbot: QtBot, tiny_model
     hand.press("start_button")
     hand.until(lambda: bool(window.log.runs) and not window.bridge.going)
     run = window.log.run(1)
-    assert run.outcome == "completed"
+    assert run.outcome == "completed", run.problem
     assert len(run.columns) == 12, "one sample a token"
     assert run.text
     assert hand.find(QPlainTextEdit, "text_output").toPlainText() == "import os" + run.text
