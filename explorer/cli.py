@@ -11,15 +11,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-from explorer import __version__
-from explorer.config import LIMITS, RunConfig, Weights, Workload
+from explorer import __version__, cli_compare
+from explorer.cli_config import add_config, changed, config_from
+from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
-from explorer.experiments.single import WorkerGone, run_to_end, wait_until_ready
+from explorer.experiments.single import run_to_end, wait_until_ready
 from explorer.messages import Event, Progress, RunEnded, Samples, Start, Text
-from explorer.models import MODELS
 from explorer.optimizations import registry
 from explorer.optimizations.base import TIERS
 from explorer.results import environment_text, export
@@ -38,6 +37,8 @@ def main(argv: Sequence[str]) -> int:
         match args.command:
             case "run":
                 return _run(args)
+            case "compare":
+                return cli_compare.run(args)
             case "toggles":
                 return _toggles(args)
             case "info":
@@ -47,8 +48,8 @@ def main(argv: Sequence[str]) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG
-    except WorkerGone as error:
-        print(f"error: the worker could not start: {error}", file=sys.stderr)
+    except RuntimeError as error:  # WorkerGone, or a disk that fails
+        print(f"error: {error}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -62,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="train or generate, and write what it showed to CSV")
-    _add_config(run)
+    add_config(run)
     run.add_argument("--steps", type=_positive, help="training steps, of each setting (default 50)")
     run.add_argument(
         "--then",
@@ -71,11 +72,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="TOGGLE=LEVEL[,…]",
         help="after --steps steps change these live and go on for as many; batch=N and seq=N too; repeat for more",
     )
-    run.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
     run.add_argument("--csv", type=Path, metavar="FILE", help="write one row a segment")
     run.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     run.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
     run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+    compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
+    add_config(compare)
+    cli_compare.add_options(compare)
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")
@@ -83,83 +86,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_config(parser: argparse.ArgumentParser) -> None:
-    """An option for every field of RunConfig, with its default and its limits."""
-    words = {
-        "workload": ("train or generate", get_args(Workload)),
-        "model": (f"{', '.join(MODELS)}, or a folder saved by transformers", None),
-        "weights": ("random, bundled (mini) or pretrained (a folder, or the Hub's cache)", get_args(Weights)),
-        "device": ("auto, cpu, cuda or cuda:N", None),
-        "text": ("python, wikitext-2, or a text file", None),
-        "prompt": ("what generation begins with", None),
-    }
-    names = {"max_new_tokens": "--tokens"}
-    for field in dataclasses.fields(RunConfig):
-        if field.name == "levels":
-            continue
-        option = names.get(field.name, "--" + field.name.replace("_", "-"))
-        help_text, choices = words.get(field.name, ("", None))
-        if field.name in LIMITS:
-            low, high = LIMITS[field.name]
-            help_text = f"{low:g} to {high:g}"
-        default = "8 in training, 1 in generation" if field.name == "batch" else str(field.default).strip()
-        parser.add_argument(
-            option,
-            dest=field.name,
-            type=type(field.default),
-            choices=choices,
-            default=None if field.name == "batch" else field.default,
-            help=f"{help_text} (default {default})",
-        )
-    parser.add_argument(
-        "--set",
-        dest="levels",
-        action="append",
-        default=[],
-        metavar="TOGGLE=LEVEL",
-        help="put a toggle at a level; repeat for more. Toggles: "
-        + "; ".join(f"{o.name} ({', '.join(o.level_ids())})" for o in registry.OPTIMIZATIONS),
-    )
-
-
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not allowed; it must be at least 1")
     return value
-
-
-def config_from(args: argparse.Namespace) -> RunConfig:
-    """The configuration that the parsed options ask for, in the registry's normal form.
-
-    Raises:
-        ValueError: a value, toggle or level that is not allowed.
-    """
-    values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
-    if values["batch"] is None:
-        values["batch"] = 8 if args.workload == "train" else 1
-    config = RunConfig(**values)
-    for setting in args.levels:
-        config = _changed(config, setting)
-    return config
-
-
-def _changed(config: RunConfig, settings: str) -> RunConfig:
-    """``config`` with the changes of ``settings`` (NAME=VALUE, more behind commas) made."""
-    for setting in settings.split(","):
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
-        if name in ("batch", "seq"):
-            if not value.isdecimal():
-                raise ValueError(f"{name} is {value!r}; it must be a whole number")
-            count = int(value)
-            config = (
-                dataclasses.replace(config, batch=count) if name == "batch" else dataclasses.replace(config, seq=count)
-            )
-        else:
-            config = registry.with_level(config, name, value)
-    return config
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -170,7 +101,7 @@ def _run(args: argparse.Namespace) -> int:
     steps = args.steps or 50
     then: list[RunConfig] = []
     for settings in args.then:
-        then.append(_changed(then[-1] if then else config, settings))
+        then.append(changed(then[-1] if then else config, settings))
     for path in (args.csv, args.samples):
         if path is not None:
             check_target(path)

@@ -28,7 +28,7 @@ def compare(
     ended_by: EndedBy = "stopped"
     deadline_s: float | None = None
     worker.send(command)
-    asked_to_stop = False
+    settled = asked_to_stop = False
     while True:
         try:
             for event in worker.drain():
@@ -39,6 +39,7 @@ def compare(
                         whole = len(blocks.pairs)
                         blocks.add(event.arm, event.pair, block)
                         if len(blocks.pairs) > whole:
+                            settled = blocks.settled()
                             on_pair(blocks)
                         if deadline_s is None:
                             deadline_s = time.monotonic() + budget_s
@@ -50,7 +51,6 @@ def compare(
                     case _:
                         pass
             if not asked_to_stop and deadline_s is not None:
-                settled = blocks.settled()
                 if settled or time.monotonic() > deadline_s:
                     ended_by = "settled" if settled else "budget"
                     asked_to_stop = True

@@ -50,7 +50,8 @@ def wait_until_ready(worker: Worker, on_event: Callable[[Event], None]) -> Envir
             if isinstance(event, WorkerReady):
                 return event.environment
             if isinstance(event, WorkerLost):
-                raise WorkerGone(event.last_words or f"exit status {event.exit_code}")
+                words = event.last_words or f"exit status {event.exit_code}"
+                raise WorkerGone(f"the worker could not start: {words}")
         time.sleep(POLL_S)
 
 

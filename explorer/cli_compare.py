@@ -1,0 +1,125 @@
+"""``python main.py compare``: is B faster than A, by how much, and how sure is that?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from explorer.cli_config import changed, config_from
+from explorer.config import RunConfig
+from explorer.engine.isolation import open_worker
+from explorer.experiments.compare import compare
+from explorer.experiments.recording import record
+from explorer.experiments.single import wait_until_ready
+from explorer.messages import Compare, Event, Progress
+from explorer.optimizations import registry
+from explorer.results import export
+from explorer.results.atomic import check_target, replaced
+from explorer.results.blocks import Blocks, comparison_row, in_words
+from explorer.results.label import label
+from explorer.results.log import RunLog
+
+ASSUMED_FLOOR = 0.005
+"""Until this machine's own floor is measured: the share by which two equal arms may seem to differ."""
+RUN_IDS = (1, 2)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options beside those of a configuration."""
+    for arm in ("a", "b"):
+        parser.add_argument(
+            f"--{arm}",
+            default="",
+            metavar="NAME=VALUE[,…]",
+            help=f"what sets arm {arm.upper()} apart: toggles, batch or seq; nothing: the settings as they are",
+        )
+    parser.add_argument("--budget-s", type=float, default=60.0, help="end after this many seconds (default 60)")
+    parser.add_argument("--block-s", type=float, default=2.0, help="least seconds a block (default 2)")
+    parser.add_argument("--floor", type=float, help="this machine's A/A floor, as a share (default 0.005, assumed)")
+    parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row")
+    parser.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare and return the exit status: 0, 1 failed, 2 wrong request, 130 ended by Ctrl-C.
+
+    Raises:
+        ValueError: settings that are not allowed.
+    """
+    base = config_from(args)
+    if not args.keep_dropout and base.level("dropout") is None:
+        base = registry.with_level(base, "dropout", "off")
+    arms = (_arm(base, args.a), _arm(base, args.b))
+    if args.budget_s <= 0 or args.block_s <= 0:
+        raise ValueError("--budget-s and --block-s must be above 0")
+    floor = ASSUMED_FLOOR if args.floor is None else args.floor
+    if not 0 <= floor < 1:
+        raise ValueError(f"--floor is {floor}; it is a share from 0 to below 1, such as 0.005")
+    for path in (args.csv, args.samples):
+        if path is not None:
+            check_target(path)
+    names = _names(arms)
+    log = RunLog()
+
+    def on_event(event: Event) -> None:
+        record(log, event)
+        if isinstance(event, Progress) and sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[K{event.activity}")
+
+    def on_pair(blocks: Blocks) -> None:
+        interval = blocks.interval()
+        if interval is not None and sys.stderr.isatty():
+            i = interval
+            sys.stderr.write(f"\r\x1b[K{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
+
+    worker = open_worker()
+    try:
+        wait_until_ready(worker, on_event)
+        for run_id, arm in zip(RUN_IDS, arms, strict=True):
+            log.begin_run(run_id, arm)
+        command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
+        blocks, ended_by, ended = compare(worker, command, on_event, on_pair, budget_s=args.budget_s)
+    finally:
+        worker.close()
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+    if args.samples is not None:
+        export.write_samples(args.samples, log.runs)
+    if ended.problem is not None:
+        sys.stderr.write(f"error: {ended.problem}\n")
+        return 2 if ended.problem.bad_request else 1
+    result = blocks.result(floor=floor, floor_measured=args.floor is not None, ended_by=ended_by)
+    if result is None:
+        sys.stderr.write(f"error: {len(blocks.counted)} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
+        return 130 if ended_by == "stopped" else 1
+    row = {"a": names[0], "b": names[1], **comparison_row(result), **_arms_row(log)}
+    if args.csv is not None:
+        with replaced(args.csv) as file, export.text_writer(file) as text:
+            export.write_rows(text, [row])
+    sys.stdout.write((json.dumps(row, indent=2) if args.json else in_words(result, a=names[0], b=names[1])) + "\n")
+    return 130 if ended_by == "stopped" else 0
+
+
+def _arm(base: RunConfig, settings: str) -> RunConfig:
+    return changed(base, settings) if settings else base
+
+
+def _names(arms: tuple[RunConfig, RunConfig]) -> tuple[str, str]:
+    """What each arm is called: A by itself, B by what differs from A."""
+    a = label(arms[0], reference=arms[0], toggles=registry.baseline_levels())
+    return a, ", ".join(registry.changes(*arms)) or f"{a} again"
+
+
+def _arms_row(log: RunLog) -> dict[str, export.Cell]:
+    """What each arm was and held: its toggles, batch and memory, and the machine."""
+    a, b = export.segment_rows(log.runs, toggles=registry.baseline_levels())
+    per_arm = [*registry.baseline_levels(), "batch", "seq", "peak_allocated_bytes", "reserved_bytes", "loss_last"]
+    row: dict[str, export.Cell] = {f"{arm}_{name}": of[name] for name in per_arm for arm, of in (("a", a), ("b", b))}
+    peaks = a["peak_allocated_bytes"], b["peak_allocated_bytes"]
+    row["memory_ratio"] = peaks[1] / peaks[0] if isinstance(peaks[0], int) and isinstance(peaks[1], int) else None
+    shared = ("workload", "model", "weights", "device", "device_name", "seed", "driver", "torch", "triton", "cuda")
+    return row | {name: a[name] for name in shared} | {"started_at": a["started_at"]}

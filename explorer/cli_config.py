@@ -1,0 +1,84 @@
+"""A RunConfig from options of the command line."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import get_args
+
+from explorer.config import LIMITS, RunConfig, Weights, Workload
+from explorer.models import MODELS
+from explorer.optimizations import registry
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """An option for every field of RunConfig, with its default and its limits."""
+    words = {
+        "workload": ("train or generate", get_args(Workload)),
+        "model": (f"{', '.join(MODELS)}, or a folder saved by transformers", None),
+        "weights": ("random, bundled (mini) or pretrained (a folder, or the Hub's cache)", get_args(Weights)),
+        "device": ("auto, cpu, cuda or cuda:N", None),
+        "text": ("python, wikitext-2, or a text file", None),
+        "prompt": ("what generation begins with", None),
+    }
+    names = {"max_new_tokens": "--tokens"}
+    for field in dataclasses.fields(RunConfig):
+        if field.name == "levels":
+            continue
+        option = names.get(field.name, "--" + field.name.replace("_", "-"))
+        help_text, choices = words.get(field.name, ("", None))
+        if field.name in LIMITS:
+            low, high = LIMITS[field.name]
+            help_text = f"{low:g} to {high:g}"
+        default = "8 in training, 1 in generation" if field.name == "batch" else str(field.default).strip()
+        parser.add_argument(
+            option,
+            dest=field.name,
+            type=type(field.default),
+            choices=choices,
+            default=None if field.name == "batch" else field.default,
+            help=f"{help_text} (default {default})",
+        )
+    parser.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
+    parser.add_argument(
+        "--set",
+        dest="levels",
+        action="append",
+        default=[],
+        metavar="TOGGLE=LEVEL",
+        help="put a toggle at a level; repeat for more. Toggles: "
+        + "; ".join(f"{o.name} ({', '.join(o.level_ids())})" for o in registry.OPTIMIZATIONS),
+    )
+
+
+def config_from(args: argparse.Namespace) -> RunConfig:
+    """The configuration that the parsed options ask for, in the registry's normal form.
+
+    Raises:
+        ValueError: a value, toggle or level that is not allowed.
+    """
+    values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
+    if values["batch"] is None:
+        values["batch"] = 8 if args.workload == "train" else 1
+    config = RunConfig(**values)
+    for setting in args.levels:
+        config = changed(config, setting)
+    return config
+
+
+def changed(config: RunConfig, settings: str) -> RunConfig:
+    """``config`` with the changes of ``settings`` (NAME=VALUE, more behind commas) made."""
+    for setting in settings.split(","):
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
+        if name in ("batch", "seq"):
+            if not value.isdecimal():
+                raise ValueError(f"{name} is {value!r}; it must be a whole number")
+            count = int(value)
+            config = (
+                dataclasses.replace(config, batch=count) if name == "batch" else dataclasses.replace(config, seq=count)
+            )
+        else:
+            config = registry.with_level(config, name, value)
+    return config

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+from explorer.entry import main
+
+
+@pytest.fixture
+def tiny(tiny_model: Path, tmp_path: Path) -> list[str]:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(2000)))
+    return ["compare", "--model", str(tiny_model), "--device", "cpu", "--text", str(text), "--batch", "1", "--seq", "8"]
+
+
+def test_that_an_arm_with_many_times_the_work_is_called_slower(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, steps = tmp_path / "c.csv", tmp_path / "s.csv"
+    wide = ["--b", "batch=4,seq=64", "--block-s", "0.02", "--budget-s", "15"]
+    assert main([*tiny, *wide, "--csv", str(file), "--samples", str(steps), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    row = pandas.read_csv(file).iloc[0]
+    assert row["verdict"] == printed["verdict"] == "slower"
+    assert row["ci_low"] <= row["speedup"] <= row["ci_high"] < 0.9
+    assert row["n_pairs"] >= 8
+    assert (row["a_batch"], row["b_batch"], row["a_seq"], row["b_seq"]) == (1, 4, 8, 64)
+    assert row["b"] == "batch 1 -> 4, seq 8 -> 64"
+    assert {row["a_dropout"], row["b_dropout"]} == {"off"}
+    # The row's figures are those of its steps: the median of A's block medians over that of B's.
+    table = pandas.read_csv(steps)
+    counted = table[(table["block"] >= 0) & (table["phase"] == "steady")]
+    medians = counted.groupby(["run", "block"])["step_ms"].median().unstack(0).dropna().iloc[: row["n_pairs"]]
+    assert medians[1].median() / medians[2].median() == pytest.approx(row["speedup"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--b", "gelu=fast"], "allowed: hf, torch, triton"),
+        (["--b", "gelu"], "TOGGLE=LEVEL"),
+        (["--budget-s", "0"], "above 0"),
+        (["--floor", "2"], "share"),
+        (["--workload", "generate"], "only train"),
+        (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
+        (["--b", "gelu=triton"], "gelu=triton"),
+    ],
+)
+def test_that_a_wrong_comparison_is_refused_with_what_is_allowed(
+    tiny: list[str], capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
+) -> None:
+    assert main([*tiny, "--budget-s", "5", *wrong]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from explorer.results.blocks import Block, Blocks, comparison_row, in_words
+
+
+def blocks_of(a: list[float], b: list[float], clocks: dict[tuple[int, int], float] | None = None) -> Blocks:
+    blocks = Blocks()
+    for arm, times in enumerate((a, b)):
+        for pair, step_ms in enumerate(times):
+            clock = 1980.0 if clocks is None else clocks.get((arm, pair), 1980.0)
+            blocks.add(arm, pair, Block(step_ms=step_ms, sm_clock_mhz=clock))
+    return blocks
+
+
+def test_that_the_ratio_is_of_the_medians_of_whole_pairs() -> None:
+    blocks = blocks_of([30.0, 31.0, 29.0, 500.0], [20.0, 20.5, 19.5])  # A's last block has no partner yet
+    interval = blocks.interval()
+    assert interval is not None
+    assert interval.n_pairs == 3
+    assert interval.ratio == pytest.approx(30.0 / 20.0)
+
+
+def test_that_a_block_at_a_lower_clock_is_dropped_with_its_pair_and_counted() -> None:
+    a, b = [30.0] * 9, [20.0] * 8 + [40.0]
+    blocks = blocks_of(a, b, {(1, 8): 1980.0 * 0.96})
+    result = blocks.result(floor=0.005, floor_measured=True, ended_by="settled")
+    assert result is not None
+    assert result.interval.n_pairs == 8
+    assert result.dropped_blocks == 2
+    assert result.b_step_ms == 20.0
+    assert "2 disturbed blocks dropped" in in_words(result, a="A", b="B")
+
+
+def test_that_an_arm_with_a_lower_clock_of_its_own_is_not_disturbed() -> None:
+    blocks = blocks_of([30.0] * 8, [20.0] * 8, {(1, pair): 1700.0 for pair in range(8)})
+    assert len(blocks.counted) == 8
+
+
+def test_that_clocks_that_are_not_known_drop_nothing() -> None:
+    blocks = blocks_of([30.0] * 3, [20.0] * 3, {(arm, pair): math.nan for arm in (0, 1) for pair in range(3)})
+    assert len(blocks.counted) == 3
+
+
+@pytest.mark.parametrize(
+    ("b", "floor", "verdict"),
+    [
+        ([20.0 + n / 100 for n in range(8)], 0.005, "faster"),
+        ([40.0 + n / 100 for n in range(8)], 0.005, "slower"),
+        ([30.0 + n / 100 for n in range(8)], 0.005, "no difference shown"),
+        ([29.5 + n / 100 for n in range(8)], 0.05, "no difference shown"),
+        ([20.0, 40.0, 20.0, 40.0, 25.0, 35.0, 30.0, 30.0], 0.005, "unsettled"),
+        ([20.0] * 7, 0.005, "unsettled"),
+    ],
+)
+def test_that_the_verdict_is_of_b_against_a(b: list[float], floor: float, verdict: str) -> None:
+    blocks = blocks_of([30.0 + n / 100 for n in range(8)], b)
+    result = blocks.result(floor=floor, floor_measured=False, ended_by="budget")
+    assert result is not None
+    assert result.verdict == verdict
+    row = comparison_row(result)
+    assert row["verdict"] == verdict
+    assert row["ci_low"] <= row["speedup"] <= row["ci_high"]
+
+
+def test_that_fewer_than_two_pairs_come_to_nothing() -> None:
+    blocks = blocks_of([30.0], [20.0])
+    assert blocks.interval() is None
+    assert not blocks.settled()
+    assert blocks.result(floor=0.005, floor_measured=True, ended_by="stopped") is None
