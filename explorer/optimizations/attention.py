@@ -2,18 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, ClassVar
 
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.results.environment import DeviceInfo
+from explorer.results.proof import Evidence, Profile, listed
 
 FORCED = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
 """torch.nn.attention.SDPBackend by level, where one is forced."""
 AMPERE = (8, 0)
 """First compute capability with the flash and cuDNN kernels. Source: torch's sdp_utils.cpp."""
 HALF = ("fp16", "bf16")
+FUSED: Mapping[str, str] = {
+    "flash": r"flash_fwd_(?!splitkv_combine)|FlashAttnFwd",
+    "efficient": r"fmha_cutlassF",
+    "cudnn": r"cudnn\w*sdpa(?!\w*bprop)",
+    "cpu": r"^aten::_scaled_dot_product_flash_attention_for_cpu$",
+}
+"""Forward kernels of fused attention, by level; torch's own on the CPU has none. Source: torch's flash_api.cpp and
+kernel_forward.h, and cuDNN's names as profilers show them."""
+
+
+def _fused(*levels: str) -> Callable[[Profile], Evidence]:
+    """Proof that each block's attention was a fused kernel of one of ``levels``, and nothing else."""
+
+    def judge(profile: Profile) -> Evidence:
+        own = [kernel for level in levels for kernel in profile.matching(FUSED[level])]
+        others = [k for level, pattern in FUSED.items() if level not in levels for k in profile.matching(pattern)]
+        written_out = sum(tally.count for tally in profile.attention_softmax)
+        enough = 0 < profile.blocks_passed <= sum(kernel.count for kernel in own)
+        seen = listed(own)
+        if others:
+            seen += f"; of another level: {listed(others)}"
+        if written_out:
+            seen += f"; {written_out} softmaxes over the whole T x T matrix"
+        return Evidence(shown=enough and not others and not written_out, seen=seen)
+
+    return judge
+
+
+def _written_out(*, operator: bool, half: bool = False) -> Callable[[Profile], Evidence]:
+    """Proof that attention made the whole matrix, within SDPA's ``operator`` or without; ``half``: in 16 bits."""
+
+    def judge(profile: Profile) -> Evidence:
+        fused = [kernel for pattern in FUSED.values() for kernel in profile.matching(pattern)]
+        called = profile.operator_count("aten::_scaled_dot_product_attention_math")
+        tallies = profile.attention_softmax
+        enough = 0 < profile.blocks_passed <= sum(tally.count for tally in tallies)
+        in_half = all(tally.dtype in ("float16", "bfloat16") for tally in tallies)
+        seen = "softmax over the whole matrix: " + (", ".join(f"{t.dtype} x{t.count}" for t in tallies) or "none")
+        if called or operator:
+            seen += f"; SDPA's unfused path x{called}"
+        if fused:
+            seen += f"; fused: {listed(fused)}"
+        as_asked = called >= profile.blocks_passed if operator else called == 0
+        return Evidence(shown=enough and as_asked and not fused and (in_half or not half), seen=seen)
+
+    return judge
 
 
 class Attention(Optimization):
@@ -78,6 +125,16 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             workloads=("train",),
         ),
     )
+
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
+        "naive": _written_out(operator=False),
+        "naive_half": _written_out(operator=False, half=True),
+        "sdpa": _fused(*FUSED),
+        "flash": _fused("flash"),
+        "efficient": _fused("efficient"),
+        "cudnn": _fused("cudnn"),
+        "math": _written_out(operator=True),
+    }
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         if level not in ("flash", "efficient", "cudnn"):

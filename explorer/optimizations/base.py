@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from explorer.config import RunConfig, Workload
 from explorer.results.environment import DeviceInfo
+from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
     import torch
@@ -100,6 +101,8 @@ class Optimization(ABC):
     needs: ClassVar[tuple[Needs, ...]] = ()
     tolerance: ClassVar[Mapping[str, float]] = {}
     """By level: largest relative error of loss and gradient against fp32 at dropout off; absent: 1e-5."""
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {}
+    """By level: what a profile of one step must show where it ran. Pure; a level left out counts as not proven."""
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         """Why ``level`` cannot run on ``device``, in words for a tooltip, or None where it can. Pure."""

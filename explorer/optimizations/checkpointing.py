@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
     from torch import nn
 
 ABSENT = object()
 """Stands for an attribute that only the class has."""
+
+
+def _recomputes(every: int | None) -> Callable[[Profile], Evidence]:
+    """Proof that each ``every``-th block, from the first on, ran again in the backward pass; None: that none did."""
+
+    def judge(profile: Profile) -> Evidence:
+        blocks = len(profile.block_forwards)
+        wanted = () if every is None else tuple(range(0, blocks, every))
+        found = profile.recomputed_blocks
+        seen = f"{len(found)} of {blocks} blocks ran their forward again"
+        if found != wanted:
+            seen += f", {len(wanted)} should have"
+        return Evidence(shown=blocks > 0 and found == wanted, seen=seen)
+
+    return judge
 
 
 class Checkpointing(Optimization):
@@ -53,6 +69,12 @@ for block in model.transformer.h:  # h[::2] for every second one
 model.train()
 loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
 """
+
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
+        "off": _recomputes(None),
+        "alternate": _recomputes(2),
+        "all": _recomputes(1),
+    }
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import ClassVar
 
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.results.proof import Evidence, Profile
+
+DRAWS = ("aten::native_dropout", "aten::bernoulli_")
+"""Operators that draw a dropout mask, on CUDA and on the CPU. Source: torch's Dropout.cpp."""
+
+
+def _draws(profile: Profile) -> str:
+    """What drew masks, in words; empty where nothing did. Fused attention draws within its kernel."""
+    seen = [f"{profile.operator_count(name)} {name}" for name in DRAWS if profile.operator_count(name)]
+    if profile.attention_dropout:
+        seen.append(f"attention with probability {profile.attention_dropout:g}")
+    return ", ".join(seen)
+
+
+def _drops(profile: Profile) -> Evidence:
+    seen = _draws(profile)
+    return Evidence(shown=bool(seen), seen=seen or "no mask was drawn: the model's own probabilities may be 0")
+
+
+def _drops_nothing(profile: Profile) -> Evidence:
+    seen = _draws(profile)
+    return Evidence(shown=not seen, seen=seen or "no mask was drawn")
 
 
 class Dropout(Optimization):
@@ -38,6 +61,7 @@ for module in model.modules():
     if isinstance(module, torch.nn.Dropout):
         module.p = 0.0
 """
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"gpt2": _drops, "off": _drops_nothing}
     # Compared at dropout off, where this toggle is the reference itself.
 
     @contextmanager

@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.results.environment import DeviceInfo
+from explorer.results.proof import Evidence, Profile, listed
 
 if TYPE_CHECKING:
     from torch import nn
 
 TANH_GELUS = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 """transformers' names for the tanh approximation, which is what the fused kernels compute."""
+
+# Kernels (on the CPU operators) of each level's forward and backward pass. Source: torch's ActivationGeluKernel.cu,
+# UnaryGeometricTanhKernel.cu and PowKernel.cu; kernels/gelu.py.
+FORWARD = {
+    "hf": r"tanh_kernel|^aten::tanh$",
+    "torch": r"GeluCUDAKernel|^aten::gelu$",
+    "triton": r"^gelu_forward$",
+}
+BACKWARD = {
+    "hf": r"tanh_backward_kernel|^aten::tanh_backward$",
+    "torch": r"GeluBackwardCUDAKernel|^aten::gelu_backward$",
+    "triton": r"^gelu_backward$",
+}
+
+
+def _runs(level: str) -> Callable[[Profile], Evidence]:
+    """Proof that every block's GeLU was ``level``'s, both ways in training, and no other's."""
+
+    def judge(profile: Profile) -> Evidence:
+        passes = [FORWARD, BACKWARD] if profile.workload == "train" else [FORWARD]
+        own = [profile.matching(kernels[level]) for kernels in passes]
+        others = [
+            k for kernels in passes for other in kernels if other != level for k in profile.matching(kernels[other])
+        ]
+        enough = all(sum(kernel.count for kernel in found) >= profile.blocks_passed for found in own)
+        seen = listed([kernel for found in own for kernel in found])
+        if not enough:
+            seen += f"; {profile.blocks_passed} were to be seen each way"
+        if others:
+            seen += f"; of another level: {listed(others)}"
+        return Evidence(shown=enough and not others and profile.blocks_passed > 0, seen=seen)
+
+    return judge
 
 
 class FusedGelu(Optimization):
@@ -46,6 +80,8 @@ class FusedGelu(Optimization):
 for block in model.transformer.h:
     block.mlp.act = torch.nn.GELU(approximate="tanh")  # or a module around kernels/gelu.py's gelu(x)
 """
+
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {level: _runs(level) for level in FORWARD}
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         if level != "triton":

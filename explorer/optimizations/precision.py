@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.results.environment import DeviceInfo
+from explorer.results.proof import Evidence, Profile, listed
 
 if TYPE_CHECKING:
     import torch
 
 AMPERE = (8, 0)
 """First compute capability with TF32 and bfloat16 tensor cores. Source: CUDA C++ programming guide."""
+# How cuBLAS and CUTLASS name their float32 products. nvjet kernels exist for tensor cores only, which multiply no
+# float32: with float32 inputs (the s after the architecture) they run in TF32.
+TF32_PRODUCT = r"tf32|s1688gemm|nvjet_(sm\d+_)?s"
+FULL_PRODUCT = r"sgemm|gemm_f32f32_f32f32|_simt_|_ffma"
+
+
+def _multiplies(dtype: str) -> Callable[[Profile], Evidence]:
+    """Proof that all products with weights (mm and addmm) ran in ``dtype``; attention's own (bmm) may differ."""
+
+    def judge(profile: Profile) -> Evidence:
+        weights = [tally for tally in profile.products if tally.op in ("mm", "addmm")]
+        shown = bool(weights) and all(tally.dtype == dtype for tally in weights)
+        seen = "matrix products: " + (", ".join(f"{t.op} {t.dtype} x{t.count}" for t in profile.products) or "none")
+        if dtype == "float16" and profile.workload == "train":
+            scaled = profile.operator_count("aten::_amp_foreach_non_finite_check_and_unscale_")
+            seen += "; gradients unscaled" if scaled else "; no gradient was unscaled"
+            shown = shown and scaled > 0
+        return Evidence(shown=shown, seen=seen)
+
+    return judge
+
+
+def _rounds_inputs(*, wanted: bool) -> Callable[[Profile], Evidence]:
+    """Proof that float32 products ran in TF32, or that they did not."""
+
+    def judge(profile: Profile) -> Evidence:
+        products = _multiplies("float32")(profile)
+        rounded, full = profile.matching(TF32_PRODUCT), profile.matching(FULL_PRODUCT)
+        rounded_us, full_us = (sum(kernel.total_us for kernel in kernels) for kernels in (rounded, full))
+        # Some shapes have no TF32 kernel; most of the time must be spent in those that have.
+        mostly = rounded_us > full_us or not (rounded or full)
+        named = mostly if wanted else not rounded
+        told = "; ".join(
+            [f"TF32 {'allowed' if profile.tf32_allowed else 'not allowed'}"]
+            + [f"{name}: {listed(kernels)}" for name, kernels in (("TF32", rounded), ("float32", full)) if kernels]
+            + ([] if rounded or full or profile.device == "cpu" else ["no kernel's name tells which"])
+        )
+        shown = products.shown and profile.tf32_allowed == wanted and named
+        return Evidence(shown=shown, seen=f"{products.seen}; {told}")
+
+    return judge
 
 
 class Precision(Optimization):
@@ -71,6 +113,13 @@ model.eval().to(torch.bfloat16)
 """
     # Largest seen on a three-layer model's gradients on the CPU: fp16 1.4e-3, bf16 1.4e-2. TF32 rounds as fp16 does.
     tolerance: ClassVar[Mapping[str, float]] = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
+
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
+        "fp32": _rounds_inputs(wanted=False),
+        "tf32": _rounds_inputs(wanted=True),
+        "fp16": _multiplies("float16"),
+        "bf16": _multiplies("bfloat16"),
+    }
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         if level == "tf32" and device.kind != "cuda":

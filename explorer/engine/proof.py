@@ -1,0 +1,115 @@
+"""Profile one step of a session: what really ran.
+
+Profile last, or in a process of its own (``proving.py``): CUPTI can stay attached afterwards and slow the process by
+10 to 20% (pytorch issue 146604). torch.profiler must have run on the process's main thread before it runs on another.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+from explorer.config import Workload
+from explorer.engine.session import Session
+from explorer.engine.trace import BLOCK_MARKER, read_profile
+from explorer.results.proof import Profile
+
+STEPS: dict[Workload, int] = {"train": 1, "generate": 5}
+"""Forward passes in a profile: a training step, or a prefill and four tokens after it."""
+WARM_UP_ROUNDS = 3
+"""Each as long as a profile: kernels load and compile, autotuning and the allocator settle."""
+TIMED_ROUNDS = 3
+ROUNDS = WARM_UP_ROUNDS + TIMED_ROUNDS + 2
+"""The last two run under the profiler, which warms up in the first of them."""
+
+
+def tokens_needed(workload: Workload) -> int:
+    """Tokens that ``take_profile`` generates: what ``max_new_tokens`` must leave room for."""
+    return ROUNDS * STEPS[workload] if workload == "generate" else 0
+
+
+def take_profile(session: Session) -> Profile:
+    """Run ``session``, in which a segment has begun, for ``ROUNDS`` rounds and return the last one's profile.
+
+    The session can go on afterwards; nothing is left in the model.
+    """
+    run = session.run
+    cuda = run.device.type == "cuda"
+    steps = STEPS[run.config.workload]
+    for _ in range(WARM_UP_ROUNDS):
+        _round(session)
+    round_ms = statistics.median(_round(session) for _ in range(TIMED_ROUNDS))
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
+    plan = schedule(wait=0, warmup=1, active=1, repeat=1)
+    blocks: Any = run.model.transformer.h
+    with _marked(blocks), profile(activities=activities, record_shapes=True, schedule=plan) as recorded:
+        _round(session)
+        recorded.step()
+        _round(session)
+    with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
+        file = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(errors="replace"))["traceEvents"]
+    return read_profile(
+        events,
+        device=run.device.type,
+        workload=run.config.workload,
+        steps=steps,
+        step_ms=round_ms,
+        blocks=len(blocks),
+        own_kernels=_own_kernels(),
+        tf32_allowed=torch.backends.cuda.matmul.fp32_precision == "tf32",
+    )
+
+
+def _round(session: Session) -> float:
+    """Do as much as a profile covers, wait until it is over, and return the time that it took in ms."""
+    loop = session.loop
+    if session.config.workload == "generate":
+        loop.begin_segment(0)  # the next token comes by a prefill
+    for _ in range(STEPS[session.config.workload]):
+        loop.step()
+    return sum(sample.step_ms for sample in loop.collect(all_of_them=True))
+
+
+@contextmanager
+def _marked(blocks: Any) -> Iterator[None]:
+    """While entered, each block leaves a mark in the trace when its forward begins.
+
+    Only when it begins: checkpointing abandons a recomputed forward once it has what it needs.
+    """
+
+    def marking(index: int) -> Any:
+        def mark(module: torch.nn.Module, args: Any) -> None:
+            with record_function(f"{BLOCK_MARKER}{index}"):
+                pass
+
+        return mark
+
+    handles = [block.register_forward_pre_hook(marking(index)) for index, block in enumerate(blocks)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _own_kernels() -> frozenset[str]:
+    """Names, as a profile shows them, of this project's Triton kernels whose modules are loaded."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith("explorer.kernels.")]
+    return frozenset(
+        value.repr(None)
+        for module in loaded
+        for value in vars(module).values()
+        # By its name: importing triton for its type would load it where nothing else has.
+        if type(value).__name__ == "JITFunction"
+    )

@@ -1,0 +1,177 @@
+"""Read torch.profiler's trace (the Chrome JSON that it exports) into a Profile. Pure: no torch here.
+
+The export and not the profiler's own objects: it alone names the number formats of an operator's inputs through a
+public interface. Field names as written by torch 2.11 to 2.13 with record_shapes=True.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from explorer.config import Workload
+from explorer.results.proof import Kernel, Profile, Tally
+
+Event = Mapping[str, Any]
+
+BLOCK_MARKER = "explorer block "
+"""What a user annotation at the beginning of a block's forward is called; the block's index follows."""
+PRODUCTS: Mapping[str, tuple[int, int]] = {
+    "aten::mm": (0, 1),
+    "aten::bmm": (0, 1),
+    "aten::addmm": (1, 2),
+    "aten::baddbmm": (1, 2),
+}
+"""Matrix products and which of their inputs are the two matrices."""
+DTYPES: Mapping[str, str] = {
+    "float": "float32",
+    "double": "float64",
+    "c10::Half": "float16",
+    "c10::BFloat16": "bfloat16",
+}
+DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
+OPERATOR = re.compile(r"(?!autograd::)\w+::\w+")
+"""An operator's name, unlike those of autograd's nodes, which only call operators."""
+LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|GraphLaunch")
+
+
+def read_profile(
+    events: Iterable[Event],
+    *,
+    device: str,
+    workload: Workload,
+    steps: int,
+    step_ms: float,
+    blocks: int,
+    own_kernels: frozenset[str],
+    tf32_allowed: bool,
+) -> Profile:
+    """The Profile that a trace's ``events`` (its ``traceEvents``) come to.
+
+    Args:
+        own_kernels: names of this project's Triton kernels.
+
+    The other arguments become the fields of their names.
+    """
+    events = [event for event in events if event.get("ph") == "X"]
+    by_kind: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_kind[event.get("cat", "")].append(event)
+    operators = by_kind["cpu_op"]
+    own_us, innermost = _nesting(operators)
+    work = [event for kind in DEVICE_WORK for event in by_kind[kind]]
+    cuda = device.startswith("cuda")
+    timed = [(event, float(event["dur"])) for event in by_kind["kernel"]]
+    if not cuda:
+        timed = [(event, us) for event, us in zip(operators, own_us, strict=True) if OPERATOR.match(event["name"])]
+    forwards = Counter(event["name"] for event in by_kind["user_annotation"])
+    launched = {
+        event["args"].get("correlation")
+        for event in by_kind["cuda_runtime"] + by_kind["cuda_driver"]
+        if LAUNCH.search(event["name"])
+    }
+    return Profile(
+        device="cuda" if cuda else "cpu",
+        workload=workload,
+        steps=steps,
+        step_ms=step_ms,
+        kernels=_kernels(timed),
+        operators=tuple(Counter(event["name"] for event in operators).most_common()),
+        products=_products(innermost),
+        attention_softmax=_attention_softmax(operators),
+        attention_dropout=max(map(_dropout, operators), default=0.0),
+        block_forwards=tuple(forwards[f"{BLOCK_MARKER}{index}"] for index in range(blocks)),
+        triton_kernels=tuple(sorted(own_kernels & {event["name"] for event in by_kind["kernel"]})),
+        tf32_allowed=tf32_allowed,
+        launches=len(launched) if cuda else None,
+        busy_ms=_covered_us(work) / 1e3 if cuda else math.nan,
+    )
+
+
+def _nesting(operators: list[Event]) -> tuple[list[float], list[Event]]:
+    """Each operator's own time in us, and the matrix products that contain no other.
+
+    Autocast calls an operator again with the inputs cast: only the inner call computes.
+    """
+    own_us = [float(event["dur"]) for event in operators]
+    outer: set[int] = set()
+    by_thread: defaultdict[tuple[Any, Any], list[int]] = defaultdict(list)
+    for index, event in enumerate(operators):
+        by_thread[event["pid"], event["tid"]].append(index)
+    for indices in by_thread.values():
+        indices.sort(key=lambda i: (operators[i]["ts"], -operators[i]["dur"]))
+        stack: list[int] = []
+        for index in indices:
+            while stack and operators[index]["ts"] >= operators[stack[-1]]["ts"] + operators[stack[-1]]["dur"]:
+                stack.pop()
+            if stack:
+                own_us[stack[-1]] -= operators[index]["dur"]
+            if operators[index]["name"] in PRODUCTS:
+                outer.update(stack)
+            stack.append(index)
+    innermost = [e for i, e in enumerate(operators) if e["name"] in PRODUCTS and i not in outer]
+    return own_us, innermost
+
+
+def _kernels(timed: list[tuple[Event, float]]) -> tuple[Kernel, ...]:
+    """Kernels by name, from events and their times in us."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for event, time_us in timed:
+        total[event["name"]] += time_us
+    counts = Counter(event["name"] for event, _ in timed)
+    ordered = sorted(total, key=lambda name: (-total[name], name))
+    return tuple(Kernel(name=name, count=counts[name], total_us=total[name]) for name in ordered)
+
+
+def _dtype(event: Event, index: int) -> str:
+    types = event["args"].get("Input type", [])
+    name = types[index] if index < len(types) else ""
+    return DTYPES.get(name, name or "unknown")
+
+
+def _products(events: list[Event]) -> tuple[Tally, ...]:
+    found: Counter[tuple[str, str]] = Counter()
+    for event in events:
+        left, right = (_dtype(event, index) for index in PRODUCTS[event["name"]])
+        found[_bare(event), left if left == right else f"{left} x {right}"] += 1
+    return _tallies(found)
+
+
+def _attention_softmax(operators: list[Event]) -> tuple[Tally, ...]:
+    found: Counter[tuple[str, str]] = Counter()
+    for event in operators:
+        if event["name"] == "aten::_softmax" and len(event["args"]["Input Dims"][0]) == 4:
+            # Its third input: whether it computes and returns float32 although its input is float16.
+            to_float = event["args"]["Concrete Inputs"][2] == "True"
+            found[_bare(event), "float32" if to_float else _dtype(event, 0)] += 1
+    return _tallies(found)
+
+
+def _dropout(event: Event) -> float:
+    """The probability that an operator was called with, if it is scaled_dot_product_attention; else 0."""
+    if event["name"] != "aten::scaled_dot_product_attention":
+        return 0.0
+    text = event["args"]["Concrete Inputs"][4]
+    return float(text) if text else 0.0
+
+
+def _bare(event: Event) -> str:
+    return str(event["name"]).removeprefix("aten::")
+
+
+def _tallies(found: Counter[tuple[str, str]]) -> tuple[Tally, ...]:
+    return tuple(Tally(op=op, dtype=dtype, count=count) for (op, dtype), count in sorted(found.items()))
+
+
+def _covered_us(events: list[Event]) -> float:
+    """Length of the union of the events' intervals: kernels on several streams overlap."""
+    covered = end = 0.0
+    for event in sorted(events, key=lambda e: float(e["ts"])):
+        begins, ends = float(event["ts"]), float(event["ts"]) + float(event["dur"])
+        if ends > end:
+            covered += ends - max(begins, end)
+            end = ends
+    return covered

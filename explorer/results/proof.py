@@ -1,0 +1,141 @@
+"""What a short profile of one step showed, and whether a toggle left its mark in it: plain data."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from explorer.config import Workload
+
+LISTED = 3
+"""Kernels that a piece of evidence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """All executions of one device kernel, or on the CPU of one operator."""
+
+    name: str
+    count: int
+    total_us: float
+    """On the CPU the operator's own time, without that of the operators it calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How often an operator ran on one number format."""
+
+    op: str
+    """Without its namespace: addmm, bmm, _softmax."""
+    dtype: str
+    """float32, float16, bfloat16, …; where the two matrices differ, both with an x between."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One training step, or one prefill and some decoded tokens, as the profiler recorded it after warm-up."""
+
+    device: Literal["cuda", "cpu"]
+    workload: Workload
+    steps: int
+    """Forward passes of the model: 1 in training; the prefill and the tokens after it in generation."""
+    step_ms: float
+    """Time that the same work took without the profiler, which slows the host."""
+    kernels: tuple[Kernel, ...]
+    """The longest total first."""
+    operators: tuple[tuple[str, int], ...]
+    """Names and counts of torch's operators, nested ones included, the most frequent first."""
+    products: tuple[Tally, ...]
+    """Matrix products, by operator and by the format of what they really multiplied."""
+    attention_softmax: tuple[Tally, ...]
+    """Softmaxes over (B, H, T, S), which only attention that is written out has, by the format they computed in."""
+    attention_dropout: float = 0.0
+    """Largest probability that scaled_dot_product_attention was called with."""
+    block_forwards: tuple[int, ...]
+    """How often each transformer block's forward began."""
+    triton_kernels: tuple[str, ...] = ()
+    """Those of this project's own Triton kernels that ran."""
+    tf32_allowed: bool = False
+    """Whether float32 products were allowed to round their inputs to TF32."""
+    launches: int | None = None
+    """Calls by which the host launched kernels or graphs of them; None on the CPU."""
+    busy_ms: float = math.nan
+    """Time in which at least one kernel or copy was running on the GPU; NaN on the CPU."""
+
+    @property
+    def busy_share(self) -> float:
+        """busy_ms / step_ms, at most 1; NaN on the CPU. Tracing lengthens kernels by a little, so it errs upwards."""
+        if self.launches is None or self.step_ms <= 0:
+            return math.nan
+        return min(1.0, self.busy_ms / self.step_ms)
+
+    @property
+    def recomputed_blocks(self) -> tuple[int, ...]:
+        """Indices of the blocks whose forward ran again after the forward pass."""
+        return tuple(index for index, count in enumerate(self.block_forwards) if count > self.steps)
+
+    @property
+    def blocks_passed(self) -> int:
+        """Blocks times forward passes: how often each block's own work must be seen at least."""
+        return len(self.block_forwards) * self.steps
+
+    def matching(self, pattern: str) -> tuple[Kernel, ...]:
+        """Kernels (on the CPU operators) in whose name the regular expression ``pattern`` is found."""
+        wanted = re.compile(pattern)
+        return tuple(kernel for kernel in self.kernels if wanted.search(kernel.name))
+
+    def count(self, pattern: str) -> int:
+        """Executions of the kernels that ``matching`` gives."""
+        return sum(kernel.count for kernel in self.matching(pattern))
+
+    def operator_count(self, *names: str) -> int:
+        """Calls of the operators with exactly these names."""
+        return sum(count for name, count in self.operators if name in names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a profile says of one level of one toggle."""
+
+    shown: bool
+    """Whether it proves that the level ran."""
+    seen: str
+    """In words, with the names and counts that it rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A toggle's level and whether the profile of a run shows it."""
+
+    level: str
+    shown: bool
+    evidence: str
+
+
+def short_name(kernel: str) -> str:
+    """A kernel's name without return type, namespaces, template arguments and parameters: fit for one line.
+
+    A generic element-wise kernel of torch is named by the operation that it was made for.
+    """
+    specific = re.search(r"(\w+?)(?:CUDAKernelImpl|_kernel_cuda|_kernel_impl)\b", kernel)
+    if specific:
+        return specific.group(0)
+    functor = re.search(r"at::native::(?:\(anonymous namespace\)::)?((?:\w*Functor\w*))", kernel)
+    head = re.split(r"[<(]", re.sub(r"^void ", "", kernel).replace("(anonymous namespace)::", ""), maxsplit=1)[0]
+    name = head.strip() if kernel.startswith("aten::") else head.strip().rsplit("::", 1)[-1]
+    return f"{name}[{functor.group(1)}]" if functor else name or kernel
+
+
+def listed(kernels: Sequence[Kernel]) -> str:
+    """``kernels`` in a few words: names and counts, the longest-running first; none where there are none."""
+    counts: Counter[str] = Counter()
+    for kernel in sorted(kernels, key=lambda k: -k.total_us):
+        counts[short_name(kernel.name)] += kernel.count
+    told = [f"{name} x{count}" for name, count in list(counts.items())[:LISTED]]
+    more = len(counts) - len(told)
+    return ", ".join(told + ([f"{more} more"] if more else [])) or "none"
