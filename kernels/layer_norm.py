@@ -70,8 +70,7 @@ def _backward(
     # are of different dtypes, so that dh is written in both.
     column = tl.arange(0, COLUMNS)
     w = tl.load(w_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
-    # Whole tiles of partial sums: no exchange between threads in the loop. And triton 3.6 loses terms of a loop's
-    # ``dw += tl.sum(tile, 0)`` on the H200: tests/kernels shows it when these become rows.
+    # Whole tiles of partial sums: threads exchange nothing within the loop.
     dw = tl.zeros((ROWS, COLUMNS), tl.float32)
     db = tl.zeros((ROWS, COLUMNS), tl.float32)
     first = tl.program_id(0).to(tl.int64) * share
