@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare
+from explorer import __version__, cli_compare, cli_prove
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -39,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
                 return _run(args)
             case "compare":
                 return cli_compare.run(args)
+            case "prove":
+                return cli_prove.run(args)
             case "toggles":
                 return _toggles(args)
             case "info":
@@ -79,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
     add_config(compare)
     cli_compare.add_options(compare)
+    prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
+    add_config(prove)
+    cli_prove.add_options(prove)
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")

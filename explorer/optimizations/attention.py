@@ -33,11 +33,11 @@ def _fused(*levels: str) -> Callable[[Profile], Evidence]:
         others = [k for level, pattern in FUSED.items() if level not in levels for k in profile.matching(pattern)]
         written_out = sum(tally.count for tally in profile.attention_softmax)
         enough = 0 < profile.blocks_passed <= sum(kernel.count for kernel in own)
-        seen = listed(own)
+        seen = f"fused kernels: {listed(own)}"
         if others:
             seen += f"; of another level: {listed(others)}"
         if written_out:
-            seen += f"; {written_out} softmaxes over the whole T x T matrix"
+            seen += f"; {written_out} softmaxes over the whole matrix"
         return Evidence(shown=enough and not others and not written_out, seen=seen)
 
     return judge
