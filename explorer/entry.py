@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+
+WITH_PARSERS_OF_THEIR_OWN = {
+    "window-tax": "explorer.gui.window_tax",
+    "tour": "explorer.gui.tour",
+    "train-mini": "explorer.engine.train_mini",
+}
+"""Commands whose modules import Qt or torch, with a ``main(argv) -> int`` each."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -13,14 +21,8 @@ def main(argv: list[str] | None = None) -> int:
         from explorer.gui.app import main as window
 
         return window(args)
-    if args[0] == "window-tax":
-        from explorer.gui.window_tax import main as window_tax
-
-        return window_tax(args[1:])
-    if args[0] == "tour":
-        from explorer.gui.tour import main as tour
-
-        return tour(args[1:])
+    if args[0] in WITH_PARSERS_OF_THEIR_OWN:
+        return int(importlib.import_module(WITH_PARSERS_OF_THEIR_OWN[args[0]]).main(args[1:]))
     from explorer.cli import main as command_line
 
     return command_line(args)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import math
 import platform
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -324,7 +325,12 @@ def _write_json(path: Path, content: Any) -> None:
     write_atomically(path, lambda file: file.write(written.encode("utf-8", errors="replace")))
 
 
-def main(argv: Sequence[str], say: Say) -> int:
+def _to_terminal(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main(argv: Sequence[str], say: Say = _to_terminal) -> int:
     """Run the recipe with command-line arguments ``argv``; ``say`` is called with each line to show.
 
     Returns:
