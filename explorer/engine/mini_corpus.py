@@ -6,10 +6,12 @@ by heart, so a block of lines is kept once, names of classes and constants apart
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import itertools
 import platform
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -154,10 +156,12 @@ def _is_prose_or_code(document: str) -> bool:
 class _Blocks:
     """Remembers blocks of lines that were seen, so that each is kept once.
 
-    A block begins at a decorator, def or class, or after an empty line within a module's or a docstring's text.
+    A section begins after an empty line at the left margin: a function, a class, a part of a module's text. A block of
+    it begins at an indented def or class with its decorators: a method.
     """
 
-    _BEGINNING = re.compile(r"^(?=[ \t]*(?:@|def |class |async def ))|(?<=\n)\n+(?=\S)", re.MULTILINE)
+    _SECTION = re.compile(r"(?<=\n)\n+(?=\S)")
+    _BLOCK = re.compile(r"^(?=[ \t]+(?:@|def |class |async def ))", re.MULTILINE)
     # Code copied for the next model differs in the names of its classes, and in numbers.
     _NAME = re.compile(r"\b(?:[a-z_0-9]*+[A-Z]\w*+|\d++)")
 
@@ -165,17 +169,46 @@ class _Blocks:
         self._seen: set[bytes] = set()
 
     def new_part(self, document: str) -> str:
-        """``document`` without the blocks that were seen before."""
-        kept = []
-        cuts = sorted({0, *(match.start() for match in self._BEGINNING.finditer(document)), len(document)})
-        for start, end in itertools.pairwise(cuts):
-            block = document[start:end]
-            plain = "".join(self._NAME.sub("N", block).split())
-            if len(plain) >= LEAST_BLOCK_CHARACTERS:
-                digest = hashlib.blake2b(plain.encode(), digest_size=12).digest()
-                if digest in self._seen:
-                    continue
-                self._seen.add(digest)
-            kept.append(block)
-        text = "".join(kept)
+        """``document`` without the blocks that were seen before; what is left parses where it did."""
+        text = "".join(self._new_part_of_section(section) for section in _cut(document, self._SECTION))
         return text if len("".join(text.split())) >= LEAST_BLOCK_CHARACTERS else ""
+
+    def _new_part_of_section(self, section: str) -> str:
+        kept = "".join(block for block in self._blocks(section) if self._is_new(block))
+        if kept == section or not kept or _parses(kept) or not _parses(section):
+            return kept
+        # A class that has lost all its methods, say: whole where most of it is new, else away with it.
+        return section if 2 * len(kept) > len(section) else ""
+
+    def _blocks(self, section: str) -> list[str]:
+        blocks: list[str] = []
+        for piece in _cut(section, self._BLOCK):
+            if blocks and blocks[-1].lstrip().startswith("@") and not re.search(r"\b(?:def|class) ", blocks[-1]):
+                blocks[-1] += piece
+            else:
+                blocks.append(piece)
+        return blocks
+
+    def _is_new(self, block: str) -> bool:
+        plain = "".join(self._NAME.sub("N", block).split())
+        if len(plain) < LEAST_BLOCK_CHARACTERS:
+            return True
+        digest = hashlib.blake2b(plain.encode(), digest_size=12).digest()
+        new = digest not in self._seen
+        self._seen.add(digest)
+        return new
+
+
+def _cut(text: str, beginning: re.Pattern[str]) -> list[str]:
+    places = sorted({0, *(match.start() for match in beginning.finditer(text)), len(text)})
+    return [text[start:end] for start, end in itertools.pairwise(places)]
+
+
+def _parses(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in text that is not ours
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

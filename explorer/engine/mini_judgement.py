@@ -66,23 +66,23 @@ def _quietly() -> Iterator[None]:
         yield
 
 
-def prompts(held_out: Sequence[str], count: int, *, least_lines: int = 4, most_lines: int = 8) -> list[str]:
-    """The first lines of up to ``count`` functions and classes of held-out files, taken from as many files as may be.
+def prompts(held_out: Sequence[str], count: int, *, least_lines: int = 4, most_lines: int = 24) -> list[str]:
+    """The beginnings of up to ``count`` functions and classes of held-out files, from as many files as may be.
 
-    A prompt begins at the left margin and ends after a whole line, so that what follows can parse.
+    A prompt begins at the left margin and ends after a statement of the body that is not the last: what follows can
+    parse, and is not the rest of a docstring.
     """
     by_file = []
     for document in held_out:
         tree = _tree(document)
-        if tree is None:
-            continue
         lines = document.splitlines(keepends=True)
         starts: list[str] = []
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.end_lineno is not None:
+        for node in tree.body if tree is not None else ():
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-                length = min(most_lines, (node.end_lineno - first) // 2)
-                if length >= least_lines:
+                ends = [statement.end_lineno - first for statement in node.body[:-1] if statement.end_lineno]
+                length = next((end for end in ends if end >= least_lines), most_lines + 1)
+                if length <= most_lines:
                     starts.append("".join(lines[first : first + length]))
         by_file.append(starts)
     # The first of every file, then the second of every file, and so on.

@@ -83,6 +83,33 @@ def test_that_a_block_copied_under_other_names_is_kept_once(library):
     assert sum("softmax" in document for document in corpus.original + corpus.held_out) >= 1
 
 
+METHOD = """\
+    @property
+    def scale_all(self):
+        return [value * self.factor + 1 for value in self.values_of_all]
+"""
+OWN = """\
+    def own(self):
+        return [value - self.offset for value in self.own_values if value is not None]
+"""
+
+
+def test_that_what_is_left_still_parses(library):
+    bases = ", ".join(["Base", *(f"Mixin{letter}" for letter in "abcdefghijklmnopqrst")])
+    copied, mostly_new, long = "class Second(Base):\n", "\n\nclass Third(Base):\n" + OWN, f"class Fourth({bases}):\n"
+    library(
+        {
+            "lib/a.py": "class First(Base):\n" + METHOD,
+            "lib/b.py": copied + METHOD + mostly_new + METHOD,
+            "lib/c.py": long + METHOD,
+        }
+    )
+    corpus = collect()
+    documents = [text for text in (*corpus.train, *corpus.held_out) if "(Base" in text]
+    # Gone with its heading; without the copied method; whole, for without it nothing would parse and most is new.
+    assert documents == ["class First(Base):\n" + METHOD, mostly_new, long + METHOD]
+
+
 def test_that_one_file_in_so_many_is_held_out_and_shares_no_block(library, monkeypatch):
     monkeypatch.setattr(mini_corpus, "HELD_OUT_ONE_IN", 4)
     # Every file has a function of its own, and one that all have.
