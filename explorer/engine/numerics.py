@@ -1,0 +1,222 @@
+"""What one configuration computes, brought to the host to be compared: the numbers, not their speed.
+
+T tokens of the first sequence, D numbers a token, V logits a token.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from explorer.engine.errors import Cancelled
+from explorer.engine.generation import GenerationLoop, next_logits
+from explorer.engine.reporting import Report
+from explorer.engine.session import Session
+from explorer.engine.training import train_step
+from explorer.optimizations.base import Run
+from explorer.results.parity import Arm, Breakdown
+
+SMALLEST_SCALE = 2.0**-20
+"""fp16: a gradient that overflows at this loss scale overflows at any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """One arm's numbers. All tensors are on the host."""
+
+    arm: Arm
+    activation: str
+    """The model's activation function, by transformers' name."""
+    logits: Tensor
+    """float32 (T, V): of the first batch's first sequence before any update, or of the prompt."""
+    blocks: Mapping[str, Tensor]
+    """float32 (T, D) by the block's name: its output in the same forward pass."""
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)
+    """float32 by the parameter's name: of the first step, unscaled and unclipped."""
+    tokens: tuple[int, ...] = ()
+    """Greedy text after the prompt."""
+    text_logits: Tensor | None = None
+    """float32 (n, V), decoded through the cache along the text that was given, or this arm's own."""
+
+
+def of_training(session: Session, steps: int, report: Report, cancelled: Callable[[], bool]) -> Numerics:
+    """Train for ``steps`` steps, with the toggles entered, and keep what the first one computed.
+
+    A step whose gradient overflows in fp16 is done again with half the scale, as GradScaler sets it. A loss or a
+    gradient that is not finite ends the arm.
+
+    Raises:
+        Cancelled: ``cancelled`` came true.
+    """
+    run, batches = session.run, session.batches
+    losses: list[float] = []
+    norms: list[float] = []
+    scales: list[float] = []
+    skipped: list[int] = []
+    gradients: dict[str, Tensor] = {}
+    breakdown = None
+    tokens, _ = batches.next()
+    logits, blocks = _forward(run, tokens, use_cache=False)
+    for step in range(steps):
+        if step:
+            tokens, _ = batches.next()
+        try:
+            loss, norm, scale, overflows = _step(run, tokens, cancelled)
+        except FloatingPointError as error:
+            breakdown = Breakdown(step=step, cause=str(error))
+            break
+        losses.append(loss)
+        norms.append(norm)
+        scales += [] if scale is None else [scale]
+        skipped += [step] * overflows
+        if not step:
+            gradients = _gradients(run, norm)
+        report("training", step + 1, steps, "steps")
+    arm = Arm(
+        losses=tuple(losses),
+        grad_norms=tuple(norms),
+        loss_scales=tuple(scales),
+        skipped=tuple(skipped),
+        breakdown=breakdown,
+    )
+    activation = run.model.config.activation_function
+    return Numerics(arm=arm, activation=activation, logits=logits, blocks=blocks, gradients=gradients)
+
+
+def _step(run: Run, tokens: Tensor, cancelled: Callable[[], bool]) -> tuple[float, float, float | None, int]:
+    """Loss, gradient norm and loss scale of one training step, and how often it was skipped before it took place.
+
+    Raises:
+        FloatingPointError: the loss or the gradient is not finite.
+    """
+    overflows = 0
+    while True:
+        if cancelled():
+            raise Cancelled
+        scale = None if run.scaler is None else run.scaler.get_scale()
+        try:
+            with _loss_watched(run.model):
+                loss, norm = (float(value) for value in train_step(run, tokens))
+        except FloatingPointError as error:
+            raise FloatingPointError(f"{error}: {_cause(run, tokens)}") from None
+        if math.isfinite(norm):
+            return loss, norm, scale, overflows
+        if scale is None or scale <= SMALLEST_SCALE:
+            at = "" if scale is None else f" and a loss scale of {scale:g}"
+            raise FloatingPointError(f"the gradient's norm is {norm}, at a loss of {loss:.4g}{at}")
+        overflows += 1
+
+
+@contextmanager
+def _loss_watched(model: nn.Module) -> Iterator[None]:
+    """Raise FloatingPointError at a loss that is not finite: before the backward pass, so before the update."""
+
+    def look(module: nn.Module, inputs: Any, output: Any) -> None:
+        loss = float(output.loss.detach())
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss}")
+
+    handle = model.register_forward_hook(look)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _cause(run: Run, tokens: Tensor) -> str:
+    """Where the first number that is not finite comes from: a weight, or a module's output."""
+    for name, parameter in run.model.named_parameters():
+        if not parameter.isfinite().all():
+            return f"the weights are not finite, first in {name}"
+    found: list[str] = []
+
+    def look(name: str, output: Tensor) -> None:
+        if not found and not output.isfinite().all():
+            found.append(f"the output of {name} leaves the range of {str(output.dtype).removeprefix('torch.')}")
+
+    with _outputs(dict(run.model.named_modules()), look), torch.no_grad(), run.autocast():
+        run.model(input_ids=tokens, use_cache=False)
+    return found[0] if found else "every output before it is finite"
+
+
+def _forward(run: Run, tokens: Tensor, **cache: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    """Logits and each block's output for the first row of ``tokens`` (B, T), in float32 on the host."""
+    kept: dict[str, Tensor] = {}
+
+    def keep(name: str, output: Tensor) -> None:
+        kept[name] = output[0].float().cpu()
+
+    blocks = {f"transformer.h.{index}": block for index, block in enumerate(run.model.transformer.h)}
+    with _outputs(blocks, keep), torch.no_grad(), run.autocast():
+        logits = run.model(input_ids=tokens, **cache).logits
+    return logits[0].float().cpu(), kept
+
+
+@contextmanager
+def _outputs(modules: Mapping[str, nn.Module], see: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """``see`` is called with each module's name and its output (the first one, of several), when it is computed."""
+    with ExitStack() as hooks:
+        for name, module in modules.items():
+
+            def hook(module: nn.Module, inputs: Any, output: Any, name: str = name) -> None:
+                first = output[0] if isinstance(output, tuple) else output
+                if isinstance(first, Tensor):
+                    see(name, first)
+
+            hooks.callback(module.register_forward_hook(hook).remove)
+        yield
+
+
+def _gradients(run: Run, norm: float) -> dict[str, Tensor]:
+    """What train_step left in ``grad``, with its clipping undone."""
+    clip = run.config.grad_clip
+    # Source: torch.nn.utils.clip_grads_with_norm_, which multiplies by min(1, clip / (norm + 1e-6)).
+    shrunk = min(1.0, clip / (norm + 1e-6)) if clip else 1.0
+    named = run.model.named_parameters()
+    return {name: p.grad.detach().float().cpu() / shrunk for name, p in named if p.grad is not None}
+
+
+def of_generation(
+    session: Session, along: tuple[int, ...] | None, report: Report, cancelled: Callable[[], bool]
+) -> Numerics:
+    """Write greedy text, with the toggles entered; then decode logits ``along`` a given text, or along its own.
+
+    Raises:
+        Cancelled: ``cancelled`` came true.
+    """
+    run, loop = session.run, session.loop
+    assert isinstance(loop, GenerationLoop)
+    prompt = loop.tokens
+    while not loop.finished:
+        if cancelled():
+            raise Cancelled
+        loop.step()
+        report("writing", loop.next_step, run.config.max_new_tokens, "tokens")
+    loop.collect(all_of_them=True)
+    tokens = tuple(loop.tokens[0, prompt.shape[1] :].tolist())
+    cache = DynamicCache(config=run.model.config)
+    logits, blocks = _forward(run, prompt, past_key_values=cache, use_cache=True)
+    after = [logits[-1]]
+    with torch.inference_mode(), run.autocast():
+        for token in (tokens if along is None else along)[:-1]:
+            after.append(next_logits(run.model, torch.full_like(prompt[:, :1], token), cache)[0].cpu())
+    text_logits = torch.stack(after)
+    broken = text_logits.isfinite().all(-1).logical_not().nonzero()
+    breakdown = None
+    if len(broken):
+        breakdown = Breakdown(step=int(broken[0]), cause=f"the logits are not finite: {_cause(run, loop.tokens)}")
+    return Numerics(
+        arm=Arm(text=loop.take_text(), breakdown=breakdown),
+        activation=run.model.config.activation_function,
+        logits=logits,
+        blocks=blocks,
+        tokens=tokens,
+        text_logits=text_logits,
+    )
