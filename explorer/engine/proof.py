@@ -6,6 +6,7 @@ Profile last, or in a process of its own (``proving.py``): CUPTI can stay attach
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import statistics
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
-from explorer.config import Workload
+from explorer.config import RunConfig, Workload
 from explorer.engine.session import Session
 from explorer.engine.trace import BLOCK_MARKER, read_profile
 from explorer.results.proof import Profile
@@ -32,15 +33,17 @@ ROUNDS = WARM_UP_ROUNDS + TIMED_ROUNDS + 2
 """The last two run under the profiler, which warms up in the first of them."""
 
 
-def tokens_needed(workload: Workload) -> int:
-    """Tokens that ``take_profile`` generates: what ``max_new_tokens`` must leave room for."""
-    return ROUNDS * STEPS[workload] if workload == "generate" else 0
+def fitted(config: RunConfig) -> RunConfig:
+    """``config`` as a session must have it for ``take_profile``: in generation, with as many tokens as that takes."""
+    if config.workload == "train":
+        return config
+    return dataclasses.replace(config, max_new_tokens=ROUNDS * STEPS["generate"])
 
 
 def take_profile(session: Session) -> Profile:
     """Run ``session``, in which a segment has begun, for ``ROUNDS`` rounds and return the last one's profile.
 
-    The session can go on afterwards; nothing is left in the model.
+    Its configuration must be a ``fitted`` one. The session can go on afterwards; nothing is left in the model.
     """
     run = session.run
     cuda = run.device.type == "cuda"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import faulthandler
 import multiprocessing
 import os
@@ -71,7 +70,7 @@ def _answer(config: RunConfig, download: bool, report: Report) -> Profile | Prob
     from explorer.engine.device import environment
     from explorer.engine.errors import BadRequest
     from explorer.engine.problems import describe
-    from explorer.engine.proof import take_profile, tokens_needed
+    from explorer.engine.proof import fitted, take_profile
     from explorer.engine.session import Session
 
     def progress(activity: str, done: float | None, total: float | None, unit: str) -> None:
@@ -83,9 +82,7 @@ def _answer(config: RunConfig, download: bool, report: Report) -> Profile | Prob
             device = environment().device(config.device)
         except ValueError as error:
             raise BadRequest(what="No such device", why=str(error)) from error
-        if config.workload == "generate":
-            config = dataclasses.replace(config, max_new_tokens=tokens_needed("generate"))
-        with Session(config, device, download=download, report=progress, cancelled=lambda: False) as session:
+        with Session(fitted(config), device, download=download, report=progress, cancelled=lambda: False) as session:
             session.begin_segment(0)
             report("profiling")
             return take_profile(session)

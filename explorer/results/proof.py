@@ -120,15 +120,18 @@ class Proof:
 def short_name(kernel: str) -> str:
     """A kernel's name without return type, namespaces, template arguments and parameters: fit for one line.
 
-    A generic element-wise kernel of torch is named by the operation that it was made for.
+    Generic kernels are named by what they were made for: torch's element-wise ones by their operation, CUTLASS's
+    Kernel by its argument.
     """
-    specific = re.search(r"(\w+?)(?:CUDAKernelImpl|_kernel_cuda|_kernel_impl)\b", kernel)
-    if specific:
-        return specific.group(0)
-    functor = re.search(r"at::native::(?:\(anonymous namespace\)::)?((?:\w*Functor\w*))", kernel)
-    head = re.split(r"[<(]", re.sub(r"^void ", "", kernel).replace("(anonymous namespace)::", ""), maxsplit=1)[0]
-    name = head.strip() if kernel.startswith("aten::") else head.strip().rsplit("::", 1)[-1]
-    return f"{name}[{functor.group(1)}]" if functor else name or kernel
+    made_for = re.search(r"\w+(?:CUDAKernelImpl|_kernel_cuda|_kernel_impl)\b|(?<=Kernel2<)cutlass_\w+", kernel)
+    if made_for:
+        return made_for.group(0)
+    if kernel.startswith("aten::"):
+        return kernel
+    plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
+    name = re.split(r"[<(]", plain, maxsplit=1)[0].rsplit("::", 1)[-1].strip()
+    functor = re.search(r"\w*Functor\w*", plain)
+    return f"{name}[{functor.group(0)}]" if functor else name or kernel
 
 
 def listed(kernels: Sequence[Kernel]) -> str:

@@ -1,0 +1,144 @@
+"""A trace as torch.profiler writes it, made by hand, and what is read out of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from explorer.engine.trace import read_profile
+from explorer.results.proof import Kernel, Profile, Tally
+
+
+def event(kind: str, name: str, ts: float, dur: float, tid: int = 1, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": kind, "name": name, "pid": 7, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def operator(
+    name: str, ts: float, dur: float, tid: int = 1, types: tuple[str, ...] = (), **args: Any
+) -> dict[str, Any]:
+    return event("cpu_op", name, ts, dur, tid, **{"Input type": list(types)}, **args)
+
+
+def read(*events: dict[str, Any], device: str = "cuda", own: frozenset[str] = frozenset()) -> Profile:
+    flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 7, "tid": 1, "ts": 0.0}  # arrows are no work
+    return read_profile(
+        [flow, *events],
+        device=device,
+        workload="train",
+        steps=1,
+        step_ms=0.05,
+        blocks=3,
+        own_kernels=own,
+        tf32_allowed=True,
+    )
+
+
+def test_that_the_gpu_is_busy_while_anything_runs_on_any_stream() -> None:
+    profile = read(
+        event("kernel", "gemm", 100.0, 10.0, tid=7),
+        event("kernel", "gemm", 105.0, 10.0, tid=8),  # overlaps by 5
+        event("kernel", "inside", 106.0, 1.0, tid=9),
+        event("gpu_memcpy", "Memcpy HtoD", 120.0, 4.0),
+        event("gpu_memset", "Memset", 124.0, 1.0),
+        event("cuda_runtime", "cudaDeviceSynchronize", 100.0, 500.0),
+    )
+    assert profile.busy_ms == pytest.approx(0.020)
+    assert profile.busy_share == pytest.approx(0.4)
+    assert profile.kernels == (
+        Kernel(name="gemm", count=2, total_us=20.0),
+        Kernel(name="inside", count=1, total_us=1.0),
+    )
+
+
+def test_that_a_launch_counts_once_however_many_calls_report_it() -> None:
+    profile = read(
+        event("cuda_runtime", "cudaLaunchKernel", 1.0, 1.0, correlation=1),
+        event("cuda_driver", "cuLaunchKernel", 1.2, 0.5, correlation=1),
+        event("cuda_driver", "cuLaunchKernelEx", 3.0, 1.0, correlation=2),
+        event("cuda_runtime", "cudaLaunchKernelExC", 5.0, 1.0, correlation=3),
+        event("cuda_runtime", "cudaGraphLaunch", 7.0, 1.0, correlation=4),
+        event("cuda_runtime", "cudaMemcpyAsync", 9.0, 1.0, correlation=5),
+        event("cuda_runtime", "cudaStreamIsCapturing", 9.0, 1.0, correlation=6),
+    )
+    assert profile.launches == 4
+
+
+def test_that_a_product_counts_where_it_computes_and_not_where_autocast_casts() -> None:
+    half = ("c10::BFloat16",) * 3
+    profile = read(
+        operator("aten::addmm", 10.0, 50.0, types=("float", "float", "float")),
+        operator("aten::to", 12.0, 5.0),
+        operator("aten::addmm", 20.0, 30.0, types=half),
+        operator("aten::mm", 20.0, 30.0, tid=2, types=("float", "float")),  # at the same time on another thread
+        operator("aten::bmm", 70.0, 5.0, types=("c10::Half", "float")),
+        operator("aten::baddbmm", 75.0, 5.0, types=("float", "double", "double")),
+    )
+    assert profile.products == (
+        Tally(op="addmm", dtype="bfloat16", count=1),
+        Tally(op="baddbmm", dtype="float64", count=1),
+        Tally(op="bmm", dtype="float16 x float32", count=1),
+        Tally(op="mm", dtype="float32", count=1),
+    )
+
+
+def test_that_an_operators_time_is_its_own_on_the_cpu() -> None:
+    profile = read(
+        operator("autograd::engine::evaluate_function: AddmmBackward0", 0.0, 100.0),
+        operator("AddmmBackward0", 0.0, 90.0),
+        operator("aten::linear", 10.0, 40.0),
+        operator("aten::mm", 10.0, 25.0, types=("float", "float")),
+        operator("aten::fill_", 12.0, 5.0),
+        operator("aten::fill_", 35.0, 5.0),  # begins as mm ends: beside it
+        operator("aten::fill_", 20.0, 8.0, tid=2),
+        device="cpu",
+    )
+    assert {kernel.name: kernel.total_us for kernel in profile.kernels} == {
+        "aten::mm": 20.0,
+        "aten::fill_": 18.0,
+        "aten::linear": 10.0,
+    }
+    assert profile.kernels[0].name == "aten::mm"
+    assert profile.operator_count("aten::fill_") == 3
+    assert profile.launches is None
+    assert math.isnan(profile.busy_share)
+
+
+def test_that_only_softmaxes_over_four_dimensions_are_attentions() -> None:
+    def softmax(dims: list[int], dtype: str, to_float: str) -> dict[str, Any]:
+        inputs = {"Input Dims": [dims, [], []], "Concrete Inputs": ["", "-1", to_float]}
+        return operator("aten::_softmax", 0.0, 1.0, types=(dtype, "Scalar", "Scalar"), **inputs)
+
+    profile = read(
+        softmax([2, 4, 8, 8], "c10::Half", "False"),
+        softmax([2, 4, 8, 8], "c10::Half", "True"),  # reads half, computes and writes float32
+        softmax([2, 4, 8, 8], "float", "False"),
+        softmax([1, 8192], "float", "False"),  # choosing a token
+    )
+    assert profile.attention_softmax == (
+        Tally(op="_softmax", dtype="float16", count=1),
+        Tally(op="_softmax", dtype="float32", count=2),
+    )
+
+
+def test_that_the_largest_dropout_of_attention_is_kept() -> None:
+    def attention(dropout: str) -> dict[str, Any]:
+        return operator(
+            "aten::scaled_dot_product_attention", 0.0, 1.0, **{"Concrete Inputs": ["", "", "", "", dropout]}
+        )
+
+    assert read(attention("0."), attention("0.10000000000000001"), attention("")).attention_dropout == 0.1
+    assert read().attention_dropout == 0.0
+
+
+def test_that_blocks_that_began_twice_were_recomputed() -> None:
+    marks = [event("user_annotation", f"explorer block {index}", 1.0, 0.1) for index in (0, 1, 2, 2, 0)]
+    profile = read(*marks, event("gpu_user_annotation", "explorer block 1", 1.0, 0.1))
+    assert profile.block_forwards == (2, 1, 2)
+    assert profile.recomputed_blocks == (0, 2)
+
+
+def test_that_own_triton_kernels_are_those_that_ran() -> None:
+    ran = event("kernel", "gelu_forward", 0.0, 1.0), event("kernel", "triton_poi_fused_add_0", 1.0, 1.0)
+    assert read(*ran, own=frozenset({"gelu_forward", "gelu_backward"})).triton_kernels == ("gelu_forward",)

@@ -1,0 +1,165 @@
+"""What toggles read out of hand-made profiles, with kernel names as profilers show them on an H200."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from explorer.optimizations import fused_gelu, registry
+from explorer.results.proof import Kernel, Profile, Tally, listed, short_name
+
+LAMBDA = "::{lambda()#1}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, float)"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
+BASE = "(at::TensorIteratorBase&)" + LAMBDA
+NAMES = {
+    "flash": "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128>>(int)",
+    "flash split": "void pytorch_flash::flash_fwd_splitkv_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>(int)",
+    "flash combine": "void pytorch_flash::flash_fwd_splitkv_combine_kernel<pytorch_flash::Traits<64>>(int)",
+    "flash backward": "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Traits<64>>(int)",
+    "efficient": "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)",
+    "efficient backward": "fmha_cutlassB_bf16_aligned_128x64_k64_sm80(PyTorchMemEffAttention::Kernel<float>::Params)",
+    "cudnn": "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
+    "cudnn backward": "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x1x1_kernel0_0",
+    "torch gelu": f"{ELEMENTWISE}GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType){LAMBDA}",
+    "torch gelu backward": f"{ELEMENTWISE}GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)"
+    + LAMBDA,
+    "tanh": f"{ELEMENTWISE}tanh_kernel_cuda{BASE}",
+    "tanh backward": f"{ELEMENTWISE}tanh_backward_kernel_cuda{BASE}",
+    "triton gelu": "gelu_forward",
+    "triton gelu backward": "gelu_backward",
+    "bf16": "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT",
+    "tf32": "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas",
+    "tf32 cutlass": "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>(Params)",
+    "fp32": "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_kernel__5x_cublas",
+    "fp32 cutlass": "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(Params)",
+    "fp32 cublas": "ampere_sgemm_128x64_nn",
+}
+
+
+def made(*kernels: str | tuple[str, int], **fields: Any) -> Profile:
+    """A training step of two blocks in which ``kernels`` (keys of NAMES) ran, twice each or as often as said."""
+    counts = [(kernel, 2) if isinstance(kernel, str) else kernel for kernel in kernels]
+    values: dict[str, Any] = {
+        "device": "cuda",
+        "workload": "train",
+        "steps": 1,
+        "step_ms": 10.0,
+        "kernels": tuple(Kernel(name=NAMES[key], count=count, total_us=5.0 * count) for key, count in counts),
+        "operators": (),
+        "products": (Tally(op="addmm", dtype="float32", count=8),),
+        "attention_softmax": (),
+        "block_forwards": (1, 1),
+        "launches": 100,
+        "busy_ms": 8.0,
+    }
+    return Profile(**(values | fields))
+
+
+def shown(name: str, profile: Profile) -> set[str]:
+    return {level for level, judge in registry.by_name(name).proof.items() if judge(profile).shown}
+
+
+SOFTMAX = (Tally(op="_softmax", dtype="float32", count=2),)
+HALF_SOFTMAX = (Tally(op="_softmax", dtype="bfloat16", count=2),)
+MATH = (("aten::_scaled_dot_product_attention_math", 2),)
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made("flash", "flash backward"), {"flash", "sdpa"}, id="flash"),
+        pytest.param(made("flash split", "flash combine"), {"flash", "sdpa"}, id="flash, split keys"),
+        pytest.param(made(("flash combine", 9)), set(), id="flash, only the combining kernel"),
+        pytest.param(made("efficient", "efficient backward"), {"efficient", "sdpa"}, id="efficient"),
+        pytest.param(made("cudnn", "cudnn backward"), {"cudnn", "sdpa"}, id="cudnn"),
+        pytest.param(made(("cudnn backward", 9)), set(), id="cudnn, only backward"),
+        pytest.param(made(("flash", 1)), set(), id="one of two blocks"),
+        pytest.param(made(("flash", 1), ("efficient", 1)), {"sdpa"}, id="a kernel each"),
+        pytest.param(made("flash", attention_softmax=SOFTMAX), set(), id="fused and written out"),
+        pytest.param(made(attention_softmax=SOFTMAX), {"naive"}, id="naive"),
+        pytest.param(made(attention_softmax=HALF_SOFTMAX), {"naive_half"}, id="naive, half"),
+        pytest.param(
+            made(attention_softmax=HALF_SOFTMAX, workload="generate"), {"naive", "naive_half"}, id="naive, generation"
+        ),
+        pytest.param(made(attention_softmax=SOFTMAX, operators=MATH), {"math"}, id="math"),
+        pytest.param(made(), set(), id="nothing"),
+        pytest.param(made("flash", block_forwards=()), set(), id="no blocks"),
+    ],
+)
+def test_that_attention_is_known_by_its_kernels(profile: Profile, levels: set[str]) -> None:
+    assert shown("attention", profile) == levels
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made("torch gelu", "torch gelu backward"), {"torch"}, id="torch"),
+        pytest.param(made("triton gelu", "triton gelu backward"), {"triton"}, id="triton"),
+        pytest.param(made("tanh", "tanh backward"), {"hf"}, id="unfused"),
+        pytest.param(made("triton gelu"), set(), id="triton, no backward"),
+        pytest.param(made("triton gelu", workload="generate"), {"triton"}, id="triton, generation"),
+        pytest.param(made(("torch gelu", 1), "torch gelu backward"), set(), id="one of two blocks"),
+        pytest.param(made("torch gelu", "torch gelu backward", "tanh"), set(), id="two at once"),
+        pytest.param(made(), set(), id="nothing"),
+    ],
+)
+def test_that_gelu_is_known_by_its_kernels(profile: Profile, levels: set[str]) -> None:
+    assert shown("gelu", profile) == levels
+
+
+BF16 = (Tally(op="addmm", dtype="bfloat16", count=8), Tally(op="bmm", dtype="float32", count=4))
+FP16 = (Tally(op="mm", dtype="float16", count=8),)
+MIXED = (Tally(op="addmm", dtype="bfloat16", count=7), Tally(op="mm", dtype="float32", count=1))
+UNSCALED = (("aten::_amp_foreach_non_finite_check_and_unscale_", 1),)
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made("fp32", "fp32 cutlass", "fp32 cublas"), {"fp32"}, id="fp32"),
+        pytest.param(made("tf32", "tf32 cutlass", tf32_allowed=True), {"tf32"}, id="tf32"),
+        pytest.param(made(("tf32", 9), ("fp32", 2), tf32_allowed=True), {"tf32"}, id="tf32 but for an odd shape"),
+        pytest.param(made("fp32", tf32_allowed=True), set(), id="allowed and not done"),
+        pytest.param(made("tf32"), set(), id="done and not allowed"),
+        pytest.param(made(tf32_allowed=True), {"tf32"}, id="names that tell nothing"),
+        pytest.param(made("bf16", products=BF16), {"bf16"}, id="bf16, math attention in float32"),
+        pytest.param(made("bf16", products=MIXED), set(), id="one product not cast"),
+        pytest.param(made(products=FP16, operators=UNSCALED), {"fp16"}, id="fp16"),
+        pytest.param(made(products=FP16), set(), id="fp16 without a scaler"),
+        pytest.param(made(products=FP16, workload="generate"), {"fp16"}, id="fp16, generation"),
+        pytest.param(made(products=()), set(), id="no products"),
+    ],
+)
+def test_that_precision_is_known_by_its_products(profile: Profile, levels: set[str]) -> None:
+    assert shown("precision", profile) == levels
+
+
+def test_that_kernels_are_named_in_one_short_line() -> None:
+    names = {key: short_name(name) for key, name in NAMES.items()}
+    assert names["flash"] == "flash_fwd_kernel"
+    assert names["efficient"] == "fmha_cutlassF_bf16_aligned_64x64_rf_sm80"
+    assert names["torch gelu"] == "GeluCUDAKernelImpl"
+    assert names["tanh"] == "tanh_kernel_cuda"
+    assert names["bf16"] == NAMES["bf16"]
+    assert names["tf32 cutlass"] == "cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
+    assert short_name("aten::_softmax") == "aten::_softmax"
+    add = (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    )
+    assert short_name(add) == "vectorized_elementwise_kernel[CUDAFunctor_add]"
+    drop = "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<float, float, unsigned int, 1, 4>(int)"
+    assert short_name(drop) == "fused_dropout_kernel_vec"
+    assert listed(made(("flash", 1), "efficient", "bf16", "fp32").kernels).endswith("1 more")
+
+
+def test_that_the_names_of_the_triton_kernels_are_the_ones_looked_for() -> None:
+
+    from explorer.kernels import gelu
+
+    source = Path(gelu.__file__).read_text()
+    for pattern in (fused_gelu.FORWARD["triton"], fused_gelu.BACKWARD["triton"]):
+        name = pattern.strip("^$")
+        assert re.search(rf'repr=lambda specialization: "{name}"\)\ndef _{name.removeprefix("gelu_")}\(', source)
