@@ -151,12 +151,17 @@ def _forward(run: Run, tokens: Tensor, **cache: Any) -> tuple[Tensor, dict[str, 
     kept: dict[str, Tensor] = {}
 
     def keep(name: str, output: Tensor) -> None:
-        kept[name] = output[0].float().cpu()
+        kept[name] = _on_host(output[0])
 
     blocks = {f"transformer.h.{index}": block for index, block in enumerate(run.model.transformer.h)}
     with _outputs(blocks, keep), torch.no_grad(), run.autocast():
         logits = run.model(input_ids=tokens, **cache).logits
-    return logits[0].float().cpu(), kept
+    return _on_host(logits[0]), kept
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    # Always a copy: on the CPU one sequence's view would keep the whole batch's logits.
+    return tensor.to("cpu", torch.float32, copy=True)
 
 
 @contextmanager

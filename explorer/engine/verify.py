@@ -39,7 +39,7 @@ def parity(
     """``config`` on ``device`` against float32 without toggles, and against torch's own path in its precision.
 
     Dropout is off in all three arms, since its draws differ between kernels. One model at a time is on the device;
-    the reference's gradients and one sequence's logits wait in host memory. Where memory does not suffice (the
+    of each arm a gradient and one sequence's logits wait in host memory. Where the device's does not suffice (the
     reference takes the most), all three run with half the batch, or less.
 
     Args:

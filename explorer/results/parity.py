@@ -134,10 +134,10 @@ class Parity:
     @property
     def worst(self) -> str:
         """In words: what broke, or else the measure furthest beyond (or nearest to) what is allowed."""
-        if self.asked.breakdown is not None:
-            return f"stopped at {self.asked.breakdown}"
         if self.reference.breakdown is not None:
             return f"nothing to compare with: float32 itself stopped at {self.reference.breakdown}"
+        if self.asked.breakdown is not None:
+            return f"stopped at {self.asked.breakdown}"
         words = str(max(self.measures, key=lambda measure: measure.share))
         first = next((m.where for m in self.measures if m.kind == "block" and not m.ok), None)
         return words if first is None else f"{words}; the forward pass is off from {first} on"
