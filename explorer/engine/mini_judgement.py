@@ -114,7 +114,8 @@ def sample(
     generator = torch.Generator(device=device).manual_seed(seed)
     model.eval()
     for step in range(new_tokens):
-        logits = model(input_ids=tokens[:, : longest + step], use_cache=False).logits[rows, lengths + step - 1].float()
+        hidden = model.transformer(input_ids=tokens[:, : longest + step], use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden[rows, lengths + step - 1]).float()
         chosen = choose(logits, temperature=temperature, top_k=0, top_p=1.0, generator=generator)
         tokens[rows, lengths + step] = chosen[:, 0]
     return [row[n : n + new_tokens].tolist() for row, n in zip(tokens, lengths.tolist(), strict=True)]
