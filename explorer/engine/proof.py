@@ -48,16 +48,15 @@ def take_profile(session: Session) -> Profile:
     run = session.run
     cuda = run.device.type == "cuda"
     steps = STEPS[run.config.workload]
-    for _ in range(WARM_UP_ROUNDS):
-        _round(session)
-    round_ms = statistics.median(_round(session) for _ in range(TIMED_ROUNDS))
+    _rounds(session, WARM_UP_ROUNDS)
+    round_ms = statistics.median(_rounds(session, TIMED_ROUNDS))
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     plan = schedule(wait=0, warmup=1, active=1, repeat=1)
     blocks: Any = run.model.transformer.h
     with _marked(blocks), profile(activities=activities, record_shapes=True, schedule=plan) as recorded:
-        _round(session)
+        _rounds(session, 1)
         recorded.step()
-        _round(session)
+        _rounds(session, 1)
     with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
         file = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(file))
@@ -74,14 +73,23 @@ def take_profile(session: Session) -> Profile:
     )
 
 
-def _round(session: Session) -> float:
-    """Do as much as a profile covers, wait until it is over, and return the time that it took in ms."""
-    loop = session.loop
-    if session.config.workload == "generate":
+def _rounds(session: Session, count: int) -> list[float]:
+    """Do ``count`` times what a profile covers, wait until it is over, and return how long each took, in ms.
+
+    Training steps follow one another without a wait, as they do in a run.
+    """
+    loop, steps = session.loop, STEPS[session.config.workload]
+    if session.config.workload == "train":
+        for _ in range(count):
+            loop.step()
+        return [sample.step_ms for sample in loop.collect(all_of_them=True)]
+    times = []
+    for _ in range(count):
         loop.begin_segment(0)  # the next token comes by a prefill
-    for _ in range(STEPS[session.config.workload]):
-        loop.step()
-    return sum(sample.step_ms for sample in loop.collect(all_of_them=True))
+        for _ in range(steps):
+            loop.step()
+        times.append(sum(sample.step_ms for sample in loop.collect(all_of_them=True)))
+    return times
 
 
 @contextmanager

@@ -35,7 +35,6 @@ DTYPES: Mapping[str, str] = {
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 OPERATOR = re.compile(r"(?!autograd::)\w+::\w+")
 """An operator's name, unlike those of autograd's nodes, which only call operators."""
-LAUNCH = re.compile(r"Launch(Cooperative)?Kernel|GraphLaunch")
 
 
 def read_profile(
@@ -68,11 +67,8 @@ def read_profile(
     if not cuda:
         timed = [(event, us) for event, us in zip(operators, own_us, strict=True) if OPERATOR.match(event["name"])]
     forwards = Counter(event["name"] for event in by_kind["user_annotation"])
-    launched = {
-        event["args"].get("correlation")
-        for event in by_kind["cuda_runtime"] + by_kind["cuda_driver"]
-        if LAUNCH.search(event["name"])
-    }
+    # A kernel bears the number of the call that launched it; all kernels of a graph bear the same one.
+    launched = {event["args"]["correlation"] for event in by_kind["kernel"]}
     return Profile(
         device="cuda" if cuda else "cpu",
         workload=workload,

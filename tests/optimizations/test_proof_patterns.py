@@ -137,6 +137,36 @@ def test_that_precision_is_known_by_its_products(profile: Profile, levels: set[s
     assert shown("precision", profile) == levels
 
 
+DRAWN = (("aten::native_dropout", 25),)
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made(operators=DRAWN), {"gpt2"}, id="masks"),
+        pytest.param(made("flash", attention_dropout=0.1), {"gpt2"}, id="only within fused attention"),
+        pytest.param(made("flash"), {"off"}, id="none"),
+    ],
+)
+def test_that_dropout_is_known_by_its_masks(profile: Profile, levels: set[str]) -> None:
+    assert shown("dropout", profile) == levels
+
+
+@pytest.mark.parametrize(
+    ("forwards", "levels"),
+    [
+        ((1, 1, 1, 1), {"off"}),
+        ((2, 2, 2, 2), {"all"}),
+        ((2, 1, 2, 1), {"alternate"}),
+        ((1, 2, 1, 2), set()),
+        ((2, 2, 2, 1), set()),
+        ((), set()),
+    ],
+)
+def test_that_checkpointing_is_known_by_the_blocks_that_ran_again(forwards: tuple[int, ...], levels: set[str]) -> None:
+    assert shown("checkpointing", made(block_forwards=forwards)) == levels
+
+
 def test_that_kernels_are_named_in_one_short_line() -> None:
     names = {key: short_name(name) for key, name in NAMES.items()}
     assert names["flash"] == "flash_fwd_kernel"

@@ -175,7 +175,7 @@ def test_that_a_profile_on_the_gpu_proves_each_level(base: RunConfig, workload: 
     proofs = proof_of(config, profile)
     assert all(proof.shown for proof in proofs.values()), (proofs, [k.name for k in profile.kernels])
     assert profile.launches is not None
-    assert profile.launches >= sum(kernel.count for kernel in profile.kernels) > 0
+    assert profile.launches == sum(kernel.count for kernel in profile.kernels) > 0  # no graphs
     assert 0 < profile.busy_share <= 1
     if (name, level) == ("gelu", "triton"):
         wanted = ("gelu_backward", "gelu_forward") if workload == "train" else ("gelu_forward",)
