@@ -54,6 +54,9 @@ def read_profile(
         own_kernels: names of this project's Triton kernels.
 
     The other arguments become the fields of their names.
+
+    Raises:
+        RuntimeError: the trace is of a CUDA device and holds no kernel.
     """
     events = [event for event in events if event.get("ph") == "X"]
     by_kind: defaultdict[str, list[Event]] = defaultdict(list)
@@ -63,6 +66,11 @@ def read_profile(
     own_us, innermost = _nesting(operators)
     work = [event for kind in DEVICE_WORK for event in by_kind[kind]]
     cuda = device.startswith("cuda")
+    if cuda and not by_kind["kernel"]:
+        raise RuntimeError(
+            "the profiler recorded no kernel on the GPU: CUPTI, which it reads them from, is not usable here. Another "
+            "profiler may be attached to this process, or the driver may reserve profiling to administrators"
+        )
     timed = [(event, float(event["dur"])) for event in by_kind["kernel"]]
     if not cuda:
         timed = [(event, us) for event, us in zip(operators, own_us, strict=True) if OPERATOR.match(event["name"])]

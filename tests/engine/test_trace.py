@@ -25,7 +25,7 @@ def kernel(name: str, ts: float, dur: float, correlation: int, tid: int = 7) -> 
     return event("kernel", name, ts, dur, tid, correlation=correlation)
 
 
-def read(*events: dict[str, Any], device: str = "cuda", own: frozenset[str] = frozenset()) -> Profile:
+def read(*events: dict[str, Any], device: str = "cpu", own: frozenset[str] = frozenset()) -> Profile:
     flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "pid": 7, "tid": 1, "ts": 0.0}  # arrows are no work
     return read_profile(
         [flow, *events],
@@ -47,6 +47,7 @@ def test_that_the_gpu_is_busy_while_anything_runs_on_any_stream() -> None:
         event("gpu_memcpy", "Memcpy HtoD", 120.0, 4.0),
         event("gpu_memset", "Memset", 124.0, 1.0),
         event("cuda_runtime", "cudaDeviceSynchronize", 100.0, 500.0),
+        device="cuda",
     )
     assert profile.busy_ms == pytest.approx(0.020)
     assert profile.busy_share == pytest.approx(0.4)
@@ -65,6 +66,7 @@ def test_that_a_graph_is_launched_once_for_all_its_kernels() -> None:
         event("gpu_memcpy", "Memcpy HtoD", 9.0, 1.0, correlation=14),
         event("cuda_runtime", "cudaGraphLaunch", 4.0, 1.0, correlation=13),
         event("cuda_runtime", "cudaStreamIsCapturing", 9.0, 1.0, correlation=15),
+        device="cuda",
     )
     assert profile.launches == 3
 
@@ -96,7 +98,6 @@ def test_that_an_operators_time_is_its_own_on_the_cpu() -> None:
         operator("aten::fill_", 12.0, 5.0),
         operator("aten::fill_", 35.0, 5.0),  # begins as mm ends: beside it
         operator("aten::fill_", 20.0, 8.0, tid=2),
-        device="cpu",
     )
     assert {kernel.name: kernel.total_us for kernel in profile.kernels} == {
         "aten::mm": 20.0,
@@ -145,4 +146,11 @@ def test_that_blocks_that_began_twice_were_recomputed() -> None:
 
 def test_that_own_triton_kernels_are_those_that_ran() -> None:
     ran = kernel("gelu_forward", 0.0, 1.0, 1), kernel("triton_poi_fused_add_0", 1.0, 1.0, 2)
-    assert read(*ran, own=frozenset({"gelu_forward", "gelu_backward"})).triton_kernels == ("gelu_forward",)
+    assert read(*ran, device="cuda", own=frozenset({"gelu_forward", "gelu_backward"})).triton_kernels == (
+        "gelu_forward",
+    )
+
+
+def test_that_a_trace_of_a_gpu_without_kernels_is_no_profile() -> None:
+    with pytest.raises(RuntimeError, match="CUPTI"):
+        read(operator("aten::mm", 0.0, 1.0, types=("float", "float")), device="cuda")
