@@ -17,7 +17,7 @@ from explorer.engine.session import Session, check
 from explorer.optimizations import registry
 from explorer.optimizations.fused_gelu import TANH_GELUS
 from explorer.results.environment import DeviceInfo
-from explorer.results.parity import Key, Parity, first_difference, judge
+from explorer.results.parity import FLOOR, Key, Parity, first_difference, judge
 
 STEPS = 20
 NEW_TOKENS = 64
@@ -102,6 +102,8 @@ def _parity(
             errors(reference, found),
             errors(reference, yardstick),
             descent=1 - min(losses) / max(losses) if losses else 0.0,
+            # In float32 torch's own path rounds as the reference does; in 16 bits it alone says what rounding does.
+            limit=FLOOR if own.level("precision") is None else math.inf,
         ),
         reference=reference.arm,
         yardstick=yardstick.arm,

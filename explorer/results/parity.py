@@ -172,7 +172,13 @@ class Parity:
             raise ValueError(f"the parity cannot be read: {error}") from error
 
 
-def judge(asked: Mapping[Key, float], yardstick: Mapping[Key, float], *, descent: float = 0.0) -> tuple[Measure, ...]:
+def judge(
+    asked: Mapping[Key, float],
+    yardstick: Mapping[Key, float],
+    *,
+    descent: float = 0.0,
+    limit: float = math.inf,
+) -> tuple[Measure, ...]:
     """Each error beside torch's own and what is allowed: TIMES torch's own, and FLOOR.
 
     Two errors are small by chance now and then, so torch's own counts as at least: for one parameter's gradient, that
@@ -184,14 +190,17 @@ def judge(asked: Mapping[Key, float], yardstick: Mapping[Key, float], *, descent
         asked: how far the configuration asked for is from the reference.
         yardstick: how far torch's own path is.
         descent: how far the reference's loss fell, as a share of where it was highest.
+        limit: what torch's own counts at most, but in the loss. It keeps a wrong yardstick from excusing itself.
     """
     own = {key: value for key, value in yardstick.items() if math.isfinite(value)}
     measures = []
     for (kind, where), value in asked.items():
         least = own.get((kind, ""), 0.0)
+        most = limit
         if kind == "loss":
-            least = own.get(("gradient", ""), 0.0) * descent
-        size = max(own.get((kind, where), 0.0), least)
+            # Rounding grows from step to step, also where nothing is wrong.
+            least, most = own.get(("gradient", ""), 0.0) * descent, math.inf
+        size = min(max(own.get((kind, where), 0.0), least), most)
         measures.append(
             Measure(
                 kind=kind,

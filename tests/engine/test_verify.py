@@ -17,7 +17,7 @@ from explorer.config import RunConfig
 from explorer.engine import data, verify
 from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.tokenizer import bundled
-from explorer.optimizations import registry
+from explorer.optimizations import fused_gelu, registry
 from explorer.results.environment import DeviceInfo
 from explorer.results.parity import Parity
 
@@ -115,6 +115,19 @@ def test_that_correct_toggles_stay_within_twice_torchs_own_error_in_generation(
         assert parity.asked.text == parity.reference.text != ""
 
 
+def test_that_the_text_is_the_likeliest_by_the_models_own_logits(tiny: RunConfig, known: verify.Known) -> None:
+    config = dataclasses.replace(tiny, workload="generate")
+    checked(config, known)
+    numbers = known[verify.plain_float32(config), STEPS]
+    prompt = bundled().encode(tiny.prompt)
+    model = GPT2LMHeadModel.from_pretrained(tiny.model, attn_implementation="eager").eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([[*prompt, *numbers.tokens[:-1]]])).logits[0]
+    assert logits[len(prompt) - 1 :].argmax(dim=-1).tolist() == list(numbers.tokens)
+    torch.testing.assert_close(numbers.logits, logits[: len(prompt)], rtol=0, atol=1e-5)
+    torch.testing.assert_close(numbers.text_logits, logits[len(prompt) - 1 :], rtol=0, atol=1e-5)
+
+
 def test_that_errors_and_cosines_are_those_of_the_gradients_by_definition(tiny: RunConfig) -> None:
     parity = checked(dataclasses.replace(tiny, grad_clip=0.25), precision="bf16", attention="sdpa")
     tokens = data.token_stream(tiny, bundled(), download=False, progress=lambda *_: None, cancelled=lambda: False)
@@ -147,6 +160,31 @@ def test_that_errors_and_cosines_are_those_of_the_gradients_by_definition(tiny: 
         cosine = torch.nn.functional.cosine_similarity(grads[name], vector, dim=0).item()
         assert errors[name] == pytest.approx(error, rel=1e-2)
         assert 1 - math.cos(angles[name]) == pytest.approx(1 - cosine, rel=2e-2)
+
+
+def test_that_in_float32_torchs_own_path_does_not_excuse_its_own_error(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Larger(torch.nn.GELU):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * 1.01
+
+    monkeypatch.setattr(fused_gelu, "_module", lambda level: Larger(approximate="tanh"))
+    for attention in ("naive", "sdpa"):  # beside the yardstick, and as the yardstick itself
+        parity = checked(tiny, gelu="torch", attention=attention)
+        assert not parity.ok
+        assert parity.worst.endswith("the forward pass is off from transformer.h.0 on")
+
+
+def test_that_the_losses_may_part_by_the_gradients_error_of_their_descent(tiny: RunConfig) -> None:
+    parity = checked(dataclasses.replace(tiny, lr=1e-2), precision="bf16")
+    losses = parity.reference.losses
+    descent = (losses[0] - losses[-1]) / losses[0]
+    assert descent > 0.05
+    (loss,) = parity.of("loss")
+    gradient = next(measure.yardstick for measure in parity.of("gradient") if not measure.where)
+    assert gradient * descent > loss.yardstick
+    assert loss.allowed == pytest.approx(2 * gradient * descent + 1e-5)
 
 
 @pytest.mark.usefixtures("wrong")
@@ -194,6 +232,9 @@ def test_that_nan_in_a_weight_stops_the_arm_and_is_named(tiny: RunConfig, known:
     )
     assert parity.asked.losses == ()
     assert len(parity.reference.losses) == STEPS
+    assert parity.logits_max_abs == math.inf
+    assert {measure.value for measure in (*parity.of("logits"), *parity.of("largest logit"))} == {math.inf}
+    assert [math.isfinite(measure.value) for measure in parity.of("block")] == [True, False]
     written = checked(dataclasses.replace(tiny, workload="generate"), known, wrong="nan_weight")
     assert written.worst.startswith(
         "stopped at step 0: the logits are not finite: the weights are not finite, first in "

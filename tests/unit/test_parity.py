@@ -25,8 +25,8 @@ def made(errors: dict[Key, float], torchs: dict[Key, float], /, **fields: Any) -
     return Parity(measures=judge(errors, torchs), **values)
 
 
-def allowed(key: Key, yardstick: dict[Key, float], descent: float = 0.0) -> float:
-    (measure,) = judge({key: 1.0}, yardstick, descent=descent)
+def allowed(key: Key, yardstick: dict[Key, float], **settings: float) -> float:
+    (measure,) = judge({key: 1.0}, yardstick, **settings)
     return measure.allowed
 
 
@@ -51,6 +51,12 @@ def test_that_the_loss_may_be_off_by_the_gradients_error_of_its_descent() -> Non
     assert allowed(("loss", ""), yardstick, descent=0.25) == pytest.approx(0.00501)
 
 
+def test_that_a_yardstick_that_is_off_too_far_counts_as_its_limit_but_in_the_loss() -> None:
+    yardstick: dict[Key, float] = {("logits", ""): 0.2, ("loss", ""): 0.2}
+    assert allowed(("logits", ""), yardstick, limit=1e-5) == pytest.approx(3e-5)
+    assert allowed(("loss", ""), yardstick, limit=1e-5) == pytest.approx(0.40001)
+
+
 @pytest.mark.parametrize("yardstick", [{}, {("logits", ""): INF}, {("logits", ""): math.nan}], ids=str)
 def test_that_without_torchs_own_error_only_the_floor_is_allowed(yardstick: dict[Key, float]) -> None:
     assert allowed(("logits", ""), yardstick) == 1e-5
@@ -58,13 +64,13 @@ def test_that_without_torchs_own_error_only_the_floor_is_allowed(yardstick: dict
 
 def test_that_the_measure_furthest_beyond_its_bound_is_named_with_its_place() -> None:
     asked: dict[Key, float] = {
-        ("logits", ""): 0.5,
+        ("logits", ""): 0.95,
         ("block", "h.0"): 0.001,
         ("block", "h.1"): 0.04,
         ("block", "h.2"): 0.05,
         ("gradient", "h.1.mlp.weight"): 0.9,
     }
-    parity = made(asked, {**dict.fromkeys(asked, 0.01), ("logits", ""): 0.2})
+    parity = made(asked, {**dict.fromkeys(asked, 0.01), ("logits", ""): 0.4})
     assert not parity.ok
     assert parity.worst == (
         "gradient of h.1.mlp.weight: off by 0.9, 45 times the 0.02 allowed (torch's own path: 0.01); "
