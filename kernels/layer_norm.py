@@ -73,6 +73,7 @@ def _backward(
     # Whole tiles of partial sums: threads exchange nothing within the loop.
     dw = tl.zeros((ROWS, COLUMNS), tl.float32)
     db = tl.zeros((ROWS, COLUMNS), tl.float32)
+    count = tl.full((ROWS,), columns, tl.float32)
     first = tl.program_id(0).to(tl.int64) * share
     for done in range(0, share, ROWS):
         row = first + done + tl.arange(0, ROWS)
@@ -87,8 +88,8 @@ def _backward(
         dw += dy * n
         db += dy
         g = dy * w[None, :]
-        mean_g = tl.sum(g, 1) / columns
-        mean_gn = tl.sum(g * n, 1) / columns
+        mean_g = tl.div_rn(tl.sum(g, 1), count)
+        mean_gn = tl.div_rn(tl.sum(g * n, 1), count)
         dh = (g - mean_g[:, None] - n * mean_gn[:, None]) * rstd[:, None]
         if ADD:
             dh += tl.load(dsum_ptr + at, mask=inside, other=0.0).to(tl.float32)

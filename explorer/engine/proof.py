@@ -53,7 +53,10 @@ def take_profile(session: Session) -> Profile:
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if cuda else [])
     plan = schedule(wait=0, warmup=1, active=1, repeat=1)
     blocks: Any = run.model.transformer.h
-    with _marked(blocks), profile(activities=activities, record_shapes=True, schedule=plan) as recorded:
+    with (
+        _marked(blocks),
+        profile(activities=activities, record_shapes=True, schedule=plan, acc_events=True) as recorded,
+    ):
         _rounds(session, 1)
         recorded.step()
         _rounds(session, 1)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QBrush, QColor, QFontMetrics, QPainter, QPen
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QGuiApplication, QPainter, QPen
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from explorer.gui.palette import Theme
@@ -81,6 +81,12 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no 
     def timeline(self) -> Timeline:
         """What is drawn."""
         return self._timeline
+
+    def words_px(self) -> int:
+        """Height at the top of the plot that the markers' labels take."""
+        rows = min(len(self._timeline.markers), self._ROWS) if self._words else 0
+        # Of the application's font, as the painter has it.
+        return rows * (QFontMetrics(QGuiApplication.font()).height() + self._ROW_GAP) + 4 if rows else 0
 
     def show_timeline(self, timeline: Timeline) -> None:
         self._timeline = timeline

@@ -144,7 +144,9 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         if self._hand_set or not (np.isfinite(low) and np.isfinite(high)):
             return
         if self._from_zero:
-            ends = (0.0, round_up(high))
+            # Labels have a ground of their own: a curve behind one would seem to have a gap.
+            free = max(1 - self.annotations.words_px() / max(self._view.height(), 1.0), 0.5)
+            ends = (0.0, round_up(high / free))
         else:
             step = round_up((high - low or abs(high) or 1.0) / 4)
             ends = (np.floor(low / step) * step, np.ceil(high / step) * step)

@@ -10,7 +10,7 @@ import pyqtgraph as pg
 import pytest
 from made_samples import GIB, begun, segment, steps
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QFontMetrics, QWheelEvent
 from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
@@ -128,6 +128,27 @@ def test_that_a_marker_says_what_changed_where_the_segment_begins(panel: Panel) 
     assert [(m.time_s, m.text) for m in timeline.markers] == [(1.0, "precision fp32 → bf16, batch 8 → 16")]
     assert [(b.kind, b.start_s, b.end_s) for b in timeline.bands] == [("compile", 0.0, 0.8), ("compile", 1.0, 1.5)]
     assert timeline is panel.widget.loss.plot.annotations.timeline()
+
+
+@pytest.mark.parametrize("step_ms", [40.0, 48.0, 60.0, 77.7])
+def test_that_no_label_covers_the_curve(panel: Panel, step_ms: float) -> None:
+    """Labels have an opaque ground: the curve must stay below them, wherever the axis ends."""
+    panel.begin()
+    panel.add(steps([step_ms] * 40, tokens=8192))
+    start_s = 40 * step_ms / 1e3
+    for index, change in enumerate(("precision fp32 -> bf16", "attention naive -> sdpa", "batch 8 -> 16"), start=1):
+        changed = segment(index, 40 * index, change)
+        panel.log.begin_segment(1, TRAIN, changed)
+        panel.widget.add_segment(1, TRAIN, changed)
+        panel.add(steps([step_ms] * 40, tokens=8192, start_s=start_s, first_step=40 * index, index=index))
+        start_s += 40 * step_ms / 1e3
+    panel.widget.redraw()
+    plot = panel.plot("throughput_plot")
+    view = plot.getPlotItem().getViewBox()
+    curve_y = view.mapViewToScene(QPointF(1.0, 8192 / step_ms * 1e3)).y()
+    top_y = view.mapViewToScene(QPointF(1.0, view.viewRange()[1][1])).y()
+    rows_px = 3 * (QFontMetrics(QApplication.font()).height() + 2)
+    assert curve_y > top_y + rows_px
 
 
 def test_that_neighbouring_warm_up_steps_make_one_band(panel: Panel) -> None:
