@@ -124,8 +124,9 @@ def test_that_the_text_is_the_likeliest_by_the_models_own_logits(tiny: RunConfig
     with torch.no_grad():
         logits = model(torch.tensor([[*prompt, *numbers.tokens[:-1]]])).logits[0]
     assert logits[len(prompt) - 1 :].argmax(dim=-1).tolist() == list(numbers.tokens)
-    torch.testing.assert_close(numbers.logits, logits[: len(prompt)], rtol=0, atol=1e-5)
-    torch.testing.assert_close(numbers.text_logits, logits[len(prompt) - 1 :], rtol=0, atol=1e-5)
+    # Largest difference measured: 5e-7, of logits of up to 1.4.
+    torch.testing.assert_close(numbers.logits, logits[: len(prompt)], rtol=0, atol=2e-6)
+    torch.testing.assert_close(numbers.text_logits, logits[len(prompt) - 1 :], rtol=0, atol=2e-6)
 
 
 def test_that_errors_and_cosines_are_those_of_the_gradients_by_definition(tiny: RunConfig) -> None:
