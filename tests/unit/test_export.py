@@ -103,7 +103,7 @@ def test_that_every_measured_column_carries_its_unit(tmp_path: Path):
     path = tmp_path / "steps.csv"
     write_samples(path, log_of().runs)
     header = pd.read_csv(path).columns
-    without = {"run", "segment", "step", "phase", "tokens", "loss", "grad_norm", "loss_scale", "skipped"}
+    without = {"run", "segment", "step", "block", "phase", "tokens", "loss", "grad_norm", "loss_scale", "skipped"}
     for name in set(header) - without - {"synchronizations"}:
         assert name.endswith(("_ms", "_s", "_bytes", "_w", "_c", "_mhz")), name
     assert header.is_unique
