@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication, QStyleFactory
+from PySide6.QtWidgets import QApplication
 
 from explorer.gui.palette import theme
 from explorer.gui.settings import ThemeChoice
@@ -108,7 +108,15 @@ def style_rules(*, dark: bool) -> str:
 
 
 def apply(app: QApplication, *, dark: bool) -> None:
-    """Dress the whole application."""
-    app.setStyle(QStyleFactory.create("Fusion"))
+    """Dress the whole application, unless it is dressed so already.
+
+    A style sheet that is set again makes Qt restyle every widget of the process, those on their way out included:
+    a second window in one process was seen to die in that. The style goes by name, so that Qt alone owns it.
+    """
+    rules = style_rules(dark=dark)
+    if app.styleSheet() == rules:
+        return
+    if not app.styleSheet():
+        app.setStyle("Fusion")
     app.setPalette(palette(dark=dark))
-    app.setStyleSheet(style_rules(dark=dark))
+    app.setStyleSheet(rules)

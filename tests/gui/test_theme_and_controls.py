@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QWidget
 from pytestqt.qtbot import QtBot
 
 from explorer.gui import theme
@@ -108,3 +108,22 @@ def test_that_a_long_message_is_cut_to_its_line_and_kept_in_the_tooltip(qtbot: Q
     bar.resize(20000, HEIGHT_PX)
     QApplication.processEvents()
     assert label.text() == words.strip()
+
+
+@pytest.mark.parametrize("dark", [True, False])
+def test_that_dressing_the_application_again_restyles_nothing(qtbot: QtBot, qapp: QApplication, dark: bool) -> None:
+    class Watched(QWidget):
+        restyled = 0
+
+        def changeEvent(self, event: QEvent) -> None:  # Qt's name
+            if event.type() == QEvent.Type.StyleChange:
+                self.restyled += 1
+
+    theme.apply(qapp, dark=not dark)
+    widget = Watched()
+    qtbot.addWidget(widget)
+    theme.apply(qapp, dark=dark)
+    assert widget.restyled, "another theme reaches a widget that exists"
+    before = widget.restyled
+    theme.apply(qapp, dark=dark)
+    assert widget.restyled == before
