@@ -122,6 +122,7 @@ def test_that_dressing_the_application_again_restyles_nothing(qtbot: QtBot, qapp
     theme.apply(qapp, dark=not dark)
     widget = Watched()
     qtbot.addWidget(widget)
+    widget.ensurePolished()  # Qt tells only widgets that have a style already
     theme.apply(qapp, dark=dark)
     assert widget.restyled, "another theme reaches a widget that exists"
     before = widget.restyled
