@@ -49,6 +49,10 @@ class Blocks:
     def add(self, arm: int, pair: int, block: Block) -> None:
         self._by_arm[arm][pair] = block
 
+    def of_arm(self, arm: int) -> Mapping[int, Block]:
+        """The blocks of one arm, by pair, disturbed ones and those without a partner included."""
+        return self._by_arm[arm]
+
     @property
     def pairs(self) -> Sequence[tuple[Block, Block]]:
         """Whole pairs, oldest first, disturbed ones included."""

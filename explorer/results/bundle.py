@@ -1,7 +1,7 @@
 """A bundle: one file that carries runs to another machine, samples and environment included.
 
-A zip archive of ``runs.json`` (configurations, environment, text, outcome), ``segments.csv`` (for people: one row a
-segment) and ``samples.csv`` (one row a step, every digit kept).
+A zip archive of ``runs.json`` (configurations, environment, text, outcome, and the blocks of comparisons),
+``segments.csv`` (for people: one row a segment) and ``samples.csv`` (one row a step, every digit kept).
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from explorer.results.atomic import replaced
+from explorer.results.comparison_record import ComparisonRecord, comparison_from_dict, comparison_to_dict
 from explorer.results.export import segment_rows, text_writer, write_rows, write_sample_rows
 from explorer.results.log import RunRecord
 from explorer.results.record_json import record_from_dict, record_to_dict
 from explorer.results.ring import DTYPES, PHASE_CODES, Columns
 from explorer.results.sample import NAN
+from explorer.results.schema import DEFAULTS
 
 FORMAT = "gpt2-explorer bundle"
 VERSION = 1
@@ -44,12 +47,28 @@ _DAMAGE = (
 )
 
 
-def write_bundle(path: Path, records: Sequence[RunRecord], *, toggles: Mapping[str, str]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """What a bundle holds."""
+
+    runs: tuple[RunRecord, ...]
+    """With the numbers that they had. Those that were going when they were written are incomplete."""
+    comparisons: tuple[ComparisonRecord, ...]
+
+
+def write_bundle(
+    path: Path,
+    records: Sequence[RunRecord],
+    comparisons: Sequence[ComparisonRecord] = (),
+    *,
+    toggles: Mapping[str, str],
+) -> None:
     """Write these runs to ``path``, atomically.
 
     Args:
         path: the file.
         records: the runs, each with its own ``run_id``.
+        comparisons: those between these runs.
         toggles: each toggle's first level by its name, in the order of the CSV's columns.
     Raises:
         ValueError: no run, two with one number, or ``path`` cannot be written to.
@@ -62,6 +81,7 @@ def write_bundle(path: Path, records: Sequence[RunRecord], *, toggles: Mapping[s
         "format": FORMAT,
         "version": VERSION,
         "runs": [{"run": record.run_id, **record_to_dict(record)} for record in records],
+        "comparisons": [comparison_to_dict(comparison) for comparison in comparisons],
     }
     with replaced(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("runs.json", json.dumps(content, indent=1))
@@ -71,15 +91,15 @@ def write_bundle(path: Path, records: Sequence[RunRecord], *, toggles: Mapping[s
             write_sample_rows(text, records)
 
 
-def read_bundle(path: Path) -> list[RunRecord]:
-    """The runs in a bundle, with the numbers that they had.
+def read_bundle(path: Path) -> Bundle:
+    """What is in the bundle at ``path``.
 
     Raises:
         ValueError: it is not there, no bundle, damaged or of a newer version; the message says which.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            records = _read_runs(archive)
+            records, comparisons = _read_json(archive)
             with archive.open("samples.csv") as entry:
                 for number, columns in _read_samples(entry):
                     records[number].columns.extend(columns)
@@ -87,10 +107,10 @@ def read_bundle(path: Path) -> list[RunRecord]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except _DAMAGE as error:
         raise ValueError(f"{path} is no bundle, or damaged: {error or type(error).__name__}") from error
-    return list(records.values())
+    return Bundle(runs=tuple(records.values()), comparisons=comparisons)
 
 
-def _read_runs(archive: zipfile.ZipFile) -> dict[int, RunRecord]:
+def _read_json(archive: zipfile.ZipFile) -> tuple[dict[int, RunRecord], tuple[ComparisonRecord, ...]]:
     if archive.getinfo("runs.json").file_size > _LARGEST_JSON_BYTES:
         raise ValueError("its runs.json is larger than any that is written")
     content: Any = json.loads(archive.read("runs.json"))
@@ -98,18 +118,37 @@ def _read_runs(archive: zipfile.ZipFile) -> dict[int, RunRecord]:
         raise ValueError(f"its format is {content['format']!r}")
     if content["version"] != VERSION:
         raise ValueError(f"its version is {content['version']!r}, this explorer reads {VERSION}; update this one")
-    return {int(values["run"]): record_from_dict(values, run_id=int(values["run"])) for values in content["runs"]}
+    records = {int(values["run"]): record_from_dict(values, run_id=int(values["run"])) for values in content["runs"]}
+    for record in records.values():
+        if record.outcome == "running":
+            record.outcome, record.problem = "incomplete", "it was going when it was exported"
+    comparisons = tuple(comparison_from_dict(values) for values in content.get("comparisons", ()))
+    uids = {record.uid for record in records.values()}
+    for comparison in comparisons:
+        if not uids.issuperset(comparison.run_uids):
+            raise ValueError("a comparison is of runs that it does not hold")
+    return records, comparisons
 
 
 def _read_samples(entry: IO[bytes]) -> Iterator[tuple[int, Columns]]:
     """Consecutive rows of one run at a time, as columns."""
     rows = csv.reader(io.TextIOWrapper(entry, encoding="utf-8", newline=""), strict=True)
     header = next(rows)
-    places = {name: header.index(name) for name in ("run", *DTYPES)}
+    # What another version did not measure yet may be missing; the rest must be there.
+    missing = {name: DEFAULTS[name] for name in DTYPES if name not in header}
+    places = {name: header.index(name) for name in ("run", *DTYPES) if name not in missing}
     for number, of_run in itertools.groupby(rows, key=lambda row: row[places["run"]]):
         while block := list(itertools.islice(of_run, _BLOCK_ROWS)):
             cells = list(zip(*block, strict=True))
-            yield int(number), {name: np.array(_values(name, cells[places[name]]), DTYPES[name]) for name in DTYPES}
+            yield (
+                int(number),
+                {
+                    name: np.full(len(block), missing[name], dtype)
+                    if name in missing
+                    else np.array(_values(name, cells[places[name]]), dtype)
+                    for name, dtype in DTYPES.items()
+                },
+            )
 
 
 def _values(name: str, cells: Sequence[str]) -> list[Any]:

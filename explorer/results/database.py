@@ -1,4 +1,4 @@
-"""Opening the SQLite file of stored runs: its schema, its journal, and its errors in words."""
+"""Opening the SQLite file of stored runs: its place, its journal, and its errors in words."""
 
 from __future__ import annotations
 
@@ -6,38 +6,15 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+from explorer.results import schema
 
-from explorer.results.ring import DTYPES
-
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x47324F45
-"""In the file's header: tells it from other programs' SQLite files."""
-
-_TYPES: Mapping[type[np.generic], str] = {
-    np.int64: "INTEGER NOT NULL",
-    np.bool_: "INTEGER NOT NULL",
-    np.uint8: "TEXT NOT NULL",  # the phase, by name
-    np.float64: "REAL",  # NULL where it is NaN
-}
-_SCHEMA = f"""
-CREATE TABLE runs (
-    id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, started_at TEXT NOT NULL, seen_at REAL NOT NULL,
-    config TEXT NOT NULL, reference TEXT NOT NULL, environment TEXT,
-    outcome TEXT NOT NULL, problem TEXT, samples INTEGER NOT NULL);
-CREATE TABLE segments (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, content TEXT NOT NULL,
-    PRIMARY KEY (run, position)) WITHOUT ROWID;
-CREATE TABLE texts (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, piece TEXT NOT NULL,
-    PRIMARY KEY (run, position)) WITHOUT ROWID;
-CREATE TABLE samples (run INTEGER NOT NULL REFERENCES runs,
-    {", ".join(f"{name} {_TYPES[dtype]}" for name, dtype in DTYPES.items())},
-    PRIMARY KEY (run, step)) WITHOUT ROWID;
-"""
+VARIABLE = "GPT2_EXPLORER_STORE"
+"""Environment variable with another place for the file."""
 # A write-ahead log needs memory shared between processes, which these file systems do not give between machines.
 # Source: sqlite.org/wal.html, "All processes using a database must be on the same host computer".
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs", "fuse.sshfs")
@@ -56,10 +33,13 @@ class Database:
 
 
 def default_path() -> Path:
-    """Where runs are kept: under the user's data folder.
+    """Where runs are kept: where ``VARIABLE`` says, else under the user's data folder.
 
     Source: XDG Base Directory Specification; Apple's File System Programming Guide; Windows' Known Folders.
     """
+    elsewhere = os.environ.get(VARIABLE)
+    if elsewhere:
+        return Path(elsewhere)
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -143,6 +123,8 @@ def _open_to_write(path: Path, busy_s: float, mounts: Path) -> Database:
     connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None)
     try:
         _check(connection, path)
+        # For the place of deleted runs to be given back; SQLite takes it in an empty file only, and before the journal.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         kind = file_system(path.parent, mounts)
         network = kind.startswith(_NETWORK)
         mode = _set_journal(connection, "DELETE" if network else "WAL", busy_s)
@@ -150,10 +132,8 @@ def _open_to_write(path: Path, busy_s: float, mounts: Path) -> Database:
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'wal' else 'FULL'}")
         connection.execute("BEGIN IMMEDIATE")
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            schema.create(connection)
+        schema.complete(connection)
         connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -206,10 +186,10 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
     tables = int(connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0])
-    if application != APPLICATION_ID and (version or application or tables):
+    if application != schema.APPLICATION_ID and (version or application or tables):
         raise ValueError(f"{path} is another program's SQLite file; choose another name")
-    if version > SCHEMA_VERSION:
+    if version > schema.SCHEMA_VERSION:
         raise RuntimeError(
-            f"{path} was written by a newer explorer (schema {version}; this one reads up to {SCHEMA_VERSION}): "
+            f"{path} was written by a newer explorer (schema {version}; this one reads up to {schema.SCHEMA_VERSION}): "
             "update this one, or choose another file"
         )

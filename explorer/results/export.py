@@ -50,7 +50,7 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     del settings["levels"]
     row: dict[str, Any] = {"run": record.run_id, "segment": segment, "label": record.label(segment, toggles)}
     row |= {name: settings.pop(name) for name in _WHAT}
-    row["device_name"] = _device(environment, config, "name")
+    row["device_name"] = device_name(environment, config)
     for name, first in toggles.items():
         assert name not in row | settings, f"toggle {name} has the name of another column"
         row[name] = config.level(name) or first
@@ -64,6 +64,11 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     row["problem"] = record.problem
     row["changes"] = "; ".join(kept.segment.changes)
     return {name: _measured(name, value) for name, value in row.items()}
+
+
+def device_name(environment: Environment | None, config: RunConfig) -> str | None:
+    """What the device of ``config`` is called, or None where that is not known."""
+    return _device(environment, config, "name")
 
 
 def segment_rows(records: Iterable[RunRecord], *, toggles: Mapping[str, str]) -> list[dict[str, Cell]]:

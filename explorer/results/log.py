@@ -15,7 +15,8 @@ from explorer.results.ring import Columns, SampleColumns
 from explorer.results.sample import Sample, Segment
 from explorer.results.statistics import SegmentSummary, Tally, summary, tally
 
-Outcome = Literal["running", "completed", "stopped", "failed"]
+Outcome = Literal["running", "completed", "stopped", "failed", "incomplete"]
+"""incomplete: a stored run whose program ended before it did."""
 _LONG_STEPS = 50_000
 
 

@@ -78,16 +78,21 @@ def segment_from_dict(values: Mapping[str, Any]) -> SegmentRecord:
 
 
 def environment_from_dict(values: Mapping[str, Any]) -> Environment:
-    """The environment that ``environment_text.to_dict`` wrote.
+    """The environment that ``environment_text.to_dict`` wrote; what another version knew besides is left out.
 
     Raises:
         KeyError, TypeError, ValueError: it is not one.
     """
     devices = [
-        DeviceInfo(**{**device, "capability": device["capability"] and (*device["capability"],)})
+        DeviceInfo(**{**_known(DeviceInfo, device), "capability": device["capability"] and (*device["capability"],)})
         for device in values["devices"]
     ]
     if not devices:
         raise ValueError("the environment has no device")
     findings = tuple(Finding(**finding) for finding in values["findings"])
-    return Environment(**{**values, "devices": tuple(devices), "findings": findings})
+    return Environment(**{**_known(Environment, values), "devices": tuple(devices), "findings": findings})
+
+
+def _known(kind: type[DeviceInfo | Environment], values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if name in names}

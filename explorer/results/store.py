@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
-from explorer.config import RunConfig
+from explorer.results import stored_comparisons
+from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.database import MOUNTS, default_path, explained, open_database
 from explorer.results.environment_text import to_dict
+from explorer.results.export import device_name
 from explorer.results.log import RunRecord
 from explorer.results.record_json import record_from_dict, segment_to_dict
-from explorer.results.ring import DTYPES, PHASE_CODES, PHASES, Columns
-
-LOST_AFTER_S = 10.0
-"""A run that is said to be going but was not kept for so long ended with its program."""
-_LOST = "the program ended before the run did; at most its last second is missing"
-_BLOCK_ROWS = 10_000
-_NAMES = ", ".join(DTYPES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
-    """A line of the list of stored runs."""
-
-    id: int
-    uid: str
-    started_at: str
-    config: RunConfig
-    samples: int
-    outcome: str
-    problem: str | None
+from explorer.results.sample_rows import read_samples, write_samples
+from explorer.results.stored import LOST, Listing, StoredComparison, as_of_now, list_comparisons, list_runs
 
 
 @dataclass(slots=True)
@@ -54,10 +37,10 @@ class _Kept:
 
 
 class Store:
-    """The runs kept at ``path`` (default: the user's data folder); several processes may have it open at once.
+    """The runs kept at ``path`` (default: ``default_path``); several processes may have it open at once.
 
-    Call ``keep`` once a second while a run is going: whatever then kills the program, at most the last second is
-    lost. Not to be shared between threads.
+    Call ``keep`` at least once a second while a run is going: whatever then kills the program, at most the last
+    second is lost. Not to be shared between threads.
 
     Args:
         path: the SQLite file; made where it is not there.
@@ -90,63 +73,58 @@ class Store:
         """What is not as usual, in words fit to be shown."""
         return self._database.notes
 
-    def keep(self, records: Iterable[RunRecord]) -> None:
-        """Write what is new of these runs since the last call, all of it or, on an error, nothing.
+    def keep(
+        self,
+        records: Iterable[RunRecord],
+        comparisons: Iterable[ComparisonRecord] = (),
+        *,
+        origin: str | None = None,
+    ) -> None:
+        """Write what is new of these since the last call, all of it or, on an error, nothing.
 
-        A run that the file has already, as after an import, is not written twice. After an error call again: what
-        was not written is still due.
+        A run or comparison that the file has already, as after an import, is not written twice. After an error call
+        again: what was not written is still due.
 
+        Args:
+            records: runs.
+            comparisons: those whose two runs are in the file, or among ``records``.
+            origin: where runs that are new to the file came from, if not from here.
         Raises:
             RuntimeError: the file may only be read, is locked, or the disk is full.
         """
-        if not self.writable:
-            raise RuntimeError(f"{self.path} may only be read; runs are not kept")
         due = [record for record in records if record.uid not in self._kept or not self._kept[record.uid].done]
-        if not due:
+        compared = list(comparisons)
+        if not due and not compared:
             return
-        with explained(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                kept = {record.uid: self._write(record) for record in due}
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
-                raise
+        with self._writing():
+            kept = {record.uid: self._write(record, origin) for record in due}
+            for comparison in compared:
+                stored_comparisons.write(self._connection, comparison)
         self._kept |= kept
 
-    def stored_id(self, record: RunRecord) -> int | None:
-        """The number under which ``record`` is stored, or None where it is not."""
+    def stored_id(self, uid: str) -> int | None:
+        """The number under which the run ``uid`` is stored, or None where it is not."""
         with explained(self.path):
-            found = self._found(record.uid)
+            found = self._found(uid)
         return None if found is None else found.id
 
-    def runs(self) -> list[StoredRun]:
-        """Every stored run, oldest first.
+    def runs(self, limit: int | None = None) -> Listing:
+        """The last ``limit`` stored runs, or all, oldest first.
 
         Raises:
             RuntimeError: the file is locked or damaged.
         """
         with explained(self.path):
-            rows = self._connection.execute(
-                "SELECT id, uid, started_at, config, samples, outcome, problem, seen_at FROM runs ORDER BY id"
-            ).fetchall()
-        listed = []
-        for id, uid, started_at, config, samples, outcome, problem, seen_at in rows:
-            outcome, problem = _as_of_now(outcome, problem, seen_at)
-            with self._readable(id):
-                read = RunConfig.from_dict(json.loads(config))
-            listed.append(
-                StoredRun(
-                    id=id,
-                    uid=uid,
-                    started_at=started_at,
-                    config=read,
-                    samples=samples,
-                    outcome=outcome,
-                    problem=problem,
-                )
-            )
-        return listed
+            return list_runs(self._connection, limit)
+
+    def comparisons(self, limit: int | None = None) -> list[StoredComparison]:
+        """The last ``limit`` stored comparisons, or all, oldest first.
+
+        Raises:
+            RuntimeError: the file is locked or damaged.
+        """
+        with explained(self.path), self._readable("a comparison"):
+            return list_comparisons(self._connection, limit)
 
     def load(self, id: int) -> RunRecord:
         """The stored run with this id, which becomes its ``run_id``, with all its samples.
@@ -155,13 +133,74 @@ class Store:
             ValueError: there is none.
             RuntimeError: the file is locked or damaged.
         """
+        with self._reading():
+            return self._read(id)
+
+    def load_comparison(self, id: int) -> tuple[ComparisonRecord, tuple[RunRecord, RunRecord]]:
+        """The stored comparison with this id, and the runs of its arms.
+
+        Raises:
+            ValueError: there is none.
+            RuntimeError: the file is locked or damaged.
+        """
+        with self._reading():
+            found = stored_comparisons.find(self._connection, id)
+            with self._readable(f"comparison {id}"):
+                comparison = stored_comparisons.read(self._connection, id)
+            a, b = found
+            return comparison, (self._read(a), self._read(b))
+
+    def comparisons_among(self, ids: Collection[int]) -> list[ComparisonRecord]:
+        """The stored comparisons both of whose runs are among ``ids``, oldest first.
+
+        Raises:
+            RuntimeError: the file is locked or damaged.
+        """
+        with self._reading(), self._readable("a comparison"):
+            return [
+                stored_comparisons.read(self._connection, line.id)
+                for line in list_comparisons(self._connection, None)
+                if set(line.run_ids) <= set(ids)
+            ]
+
+    def delete(self, ids: Collection[int]) -> None:
+        """Take these runs out of the file, and the comparisons between them: all of them or, on an error, none.
+
+        Raises:
+            ValueError: there is no such run, it is going, or only one arm of a comparison would go.
+            RuntimeError: the file may only be read, is locked or damaged.
+        """
+        with self._writing():
+            self._check_deletable(set(ids))
+            for id in ids:
+                stored_comparisons.delete_of_run(self._connection, id)
+                for table in ("samples", "segments", "texts"):
+                    self._connection.execute(f"DELETE FROM {table} WHERE run = ?", (id,))
+                self._connection.execute("DELETE FROM runs WHERE id = ?", (id,))
+        self._kept = {uid: kept for uid, kept in self._kept.items() if kept.id not in ids}
         with explained(self.path):
-            # One transaction, so that a run that is still being written is seen as of one moment.
-            self._connection.execute("BEGIN")
-            try:
-                return self._read(id)
-            finally:
-                self._connection.execute("COMMIT")
+            # By execute() it would end after the first page.
+            self._connection.executescript("PRAGMA incremental_vacuum")
+
+    def lost(self) -> list[int]:
+        """The runs whose program ended before they did, oldest first, but for those that ``settle_lost`` was told of.
+
+        Raises:
+            RuntimeError: the file is locked or damaged.
+        """
+        with explained(self.path):
+            rows = self._connection.execute("SELECT id, seen_at FROM runs WHERE outcome = 'running' ORDER BY id")
+            return [id for id, seen_at in rows if as_of_now("running", None, seen_at)[0] == "incomplete"]
+
+    def settle_lost(self) -> None:
+        """Write down of every lost run that it is incomplete; ``lost`` names it no more.
+
+        Raises:
+            RuntimeError: the file may only be read, or is locked.
+        """
+        with self._writing():
+            for id in self.lost():
+                self._connection.execute("UPDATE runs SET outcome = 'incomplete', problem = ? WHERE id = ?", (LOST, id))
 
     def close(self) -> None:
         self._connection.close()
@@ -174,34 +213,29 @@ class Store:
     ) -> None:
         self.close()
 
-    def _write(self, record: RunRecord) -> _Kept:
+    def _write(self, record: RunRecord, origin: str | None) -> _Kept:
         """Write what the file lacks of ``record``; return how much it has then."""
-        before = self._kept.get(record.uid) or self._found(record.uid) or self._begin(record)
+        before = self._kept.get(record.uid) or self._found(record.uid) or self._begin(record, origin)
         if before.done:
             return before
         run, columns = before.id, record.columns
-        segments, pieces = record.segments[before.segments :], record.pieces[before.pieces :]
-        self._connection.executemany(
-            "INSERT INTO segments VALUES (?, ?, ?)",
-            [(run, before.segments + i, json.dumps(segment_to_dict(kept))) for i, kept in enumerate(segments)],
-        )
+        self._write_segments(run, record, before)
+        pieces = record.pieces[before.pieces :]
         self._connection.executemany(
             "INSERT INTO texts VALUES (?, ?, ?)",
             [(run, before.pieces + i, _storable(piece)) for i, piece in enumerate(pieces)],
         )
-        for start in range(max(0, before.samples - columns.dropped), len(columns), _BLOCK_ROWS):
-            self._connection.executemany(
-                f"INSERT INTO samples VALUES ({', '.join('?' * (len(DTYPES) + 1))})",
-                _rows(run, columns.columns(slice(start, start + _BLOCK_ROWS))),
-            )
+        write_samples(self._connection, run, columns, after=before.samples)
         total = columns.dropped + len(columns)
+        latest = record.segments[-1].config if record.segments else record.config
         self._connection.execute(
-            "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, outcome = ?, problem = ?, samples = ?"
-            " WHERE id = ?",
+            "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, device_name = ?, outcome = ?, problem = ?,"
+            " samples = ? WHERE id = ?",
             (
                 time.time(),
                 json.dumps(record.reference.to_dict()),
                 None if record.environment is None else json.dumps(to_dict(record.environment)),
+                device_name(record.environment, latest),
                 record.outcome,
                 None if record.problem is None else _storable(record.problem),
                 total,
@@ -209,14 +243,32 @@ class Store:
             ),
         )
         done = record.outcome != "running"
-        return _Kept(run, total, before.segments + len(segments), before.pieces + len(pieces), done)
+        return _Kept(run, total, len(record.segments), before.pieces + len(pieces), done)
 
-    def _begin(self, record: RunRecord) -> _Kept:
+    def _write_segments(self, run: int, record: RunRecord, before: _Kept) -> None:
+        """Add new segments, and bring the figures of those with new samples up to date."""
+        columns = record.columns
+        grown = set(np.unique(columns.column("segment")[max(0, before.samples - columns.dropped) :]).tolist())
+        for position, kept in enumerate(record.segments):
+            index = kept.segment.index
+            if position < before.segments and index not in grown:
+                continue
+            self._connection.execute(
+                "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)",
+                (
+                    run,
+                    position,
+                    json.dumps(segment_to_dict(kept)),
+                    json.dumps(dataclasses.asdict(record.summary(index))),
+                ),
+            )
+
+    def _begin(self, record: RunRecord, origin: str | None) -> _Kept:
         config = json.dumps(record.config.to_dict())
         cursor = self._connection.execute(
-            "INSERT INTO runs (uid, started_at, seen_at, config, reference, outcome, samples)"
-            " VALUES (?, ?, ?, ?, ?, 'running', 0)",
-            (record.uid, record.started_at, time.time(), config, config),
+            "INSERT INTO runs (uid, started_at, seen_at, config, reference, outcome, samples, origin)"
+            " VALUES (?, ?, ?, ?, ?, 'running', 0, ?)",
+            (record.uid, record.started_at, time.time(), config, config, origin),
         )
         assert cursor.lastrowid is not None
         return _Kept(cursor.lastrowid)
@@ -238,11 +290,10 @@ class Store:
         if row is None:
             raise ValueError(f"no stored run has the number {id}; the list of runs has those there are")
         uid, started_at, config, reference, environment, outcome, problem, seen_at = row
-        outcome, problem = _as_of_now(outcome, problem, seen_at)
+        outcome, problem = as_of_now(outcome, problem, seen_at)
         texts = self._connection.execute("SELECT piece FROM texts WHERE run = ? ORDER BY position", (id,))
         segments = self._connection.execute("SELECT content FROM segments WHERE run = ? ORDER BY position", (id,))
-        samples = self._connection.execute(f"SELECT {_NAMES} FROM samples WHERE run = ? ORDER BY step", (id,))
-        with self._readable(id):
+        with self._readable(f"run {id}"):
             values = {
                 "uid": uid,
                 "started_at": started_at,
@@ -255,39 +306,56 @@ class Store:
                 "problem": problem,
             }
             record = record_from_dict(values, run_id=id)
-            while block := samples.fetchmany(_BLOCK_ROWS):
-                record.columns.extend(_columns(block))
+            for block in read_samples(self._connection, id):
+                record.columns.extend(block)
         return record
 
+    def _check_deletable(self, ids: set[int]) -> None:
+        there = dict(self._connection.execute("SELECT id, outcome = 'running' FROM runs").fetchall())
+        unknown = sorted(ids - there.keys())
+        if unknown:
+            raise ValueError(f"no stored run has the number {', '.join(map(str, unknown))}")
+        lost = self.lost()
+        going = sorted(id for id in ids if there[id] and id not in lost)
+        if going:
+            raise ValueError(f"run {', '.join(map(str, going))} is going; wait for its end, or stop it")
+        for line in list_comparisons(self._connection, None):
+            left = set(line.run_ids) - ids
+            if left and left != set(line.run_ids):
+                both = " and ".join(map(str, line.run_ids))
+                raise ValueError(f"runs {both} are the arms of comparison {line.id}; delete both, or neither")
+
     @contextmanager
-    def _readable(self, id: int) -> Iterator[None]:
-        """Say of a run whose content makes no sense that the file is damaged."""
+    def _writing(self) -> Iterator[None]:
+        """One transaction: all of it or nothing."""
+        if not self.writable:
+            raise RuntimeError(f"{self.path} may only be read; runs are not kept")
+        with explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """One transaction, so that a run that is still being written is seen as of one moment."""
+        with explained(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+
+    @contextmanager
+    def _readable(self, what: str) -> Iterator[None]:
+        """Say of content that makes no sense that the file is damaged."""
         try:
             yield
         except (KeyError, TypeError, ValueError) as error:
-            raise RuntimeError(f"stored runs at {self.path}: run {id} is damaged: {error}") from error
-
-
-def _as_of_now(outcome: str, problem: str | None, seen_at: float) -> tuple[str, str | None]:
-    """The outcome, that of a run whose program died included."""
-    if outcome == "running" and time.time() - seen_at > LOST_AFTER_S:
-        return "failed", _LOST
-    return outcome, problem
-
-
-def _rows(run: int, columns: Columns) -> Iterator[tuple[Any, ...]]:
-    """Samples as SQLite takes them: phases by name; NaN becomes NULL by itself."""
-    values = [column.tolist() for column in columns.values()]
-    phase = list(columns).index("phase")
-    values[phase] = [PHASES[code] for code in values[phase]]
-    return zip(itertools.repeat(run), *values)
-
-
-def _columns(rows: Sequence[tuple[Any, ...]]) -> Columns:
-    fields = dict(zip(DTYPES, zip(*rows, strict=True), strict=True))
-    fields["phase"] = tuple(PHASE_CODES[phase] for phase in fields["phase"])
-    # numpy reads None, SQLite's NULL, as NaN.
-    return {name: np.array(values, dtype=DTYPES[name]) for name, values in fields.items()}
+            raise RuntimeError(f"stored runs at {self.path}: {what} is damaged: {error}") from error
 
 
 def _storable(text: str) -> str:

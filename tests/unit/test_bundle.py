@@ -2,12 +2,14 @@
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_store import TOGGLES, assert_equal, begun, samples
+from test_store import TOGGLES, assert_equal, begun, compared, samples
 
 from explorer.results.bundle import read_bundle, write_bundle
 from explorer.results.log import RunRecord
@@ -21,13 +23,14 @@ def two_runs() -> list[RunRecord]:
     log.append(1, samples(40, 11_000, 1))
     log.end(1, "failed", "+ why: because")
     second = log.begin_run(5, first.config)
+    log.end(5, "stopped")
     return [first, second]
 
 
 def test_that_runs_come_back_equal_from_a_bundle(tmp_path: Path):
     runs = two_runs()
     write_bundle(tmp_path / "out.zip", runs, toggles=TOGGLES)
-    seen = read_bundle(tmp_path / "out.zip")
+    seen = read_bundle(tmp_path / "out.zip").runs
     assert [run.run_id for run in seen] == [1, 5]
     for got, run in zip(seen, runs, strict=True):
         assert_equal(got, run)
@@ -49,11 +52,54 @@ def test_that_an_imported_run_is_kept_once_beside_those_of_this_machine(tmp_path
     with Store(tmp_path / "runs.sqlite") as store:
         store.keep([begun(1)[1]])
         for _ in range(2):
-            store.keep(read_bundle(tmp_path / "out.zip"))
-        assert [line.samples for line in store.runs()] == [40, 11_040]
+            store.keep(read_bundle(tmp_path / "out.zip").runs, origin="out.zip")
+        listed = store.runs().runs
+        assert [(line.samples, line.origin) for line in listed] == [(40, None), (11_040, "out.zip")]
         again = store.load(2)
-    (imported,) = read_bundle(tmp_path / "out.zip")
+    (imported,) = read_bundle(tmp_path / "out.zip").runs
     assert_equal(again, imported)
+
+
+def test_that_a_run_exported_while_it_was_going_comes_as_incomplete(tmp_path: Path):
+    write_bundle(tmp_path / "out.zip", [begun(1)[1]], toggles=TOGGLES)
+    (run,) = read_bundle(tmp_path / "out.zip").runs
+    assert (run.outcome, run.problem) == ("incomplete", "it was going when it was exported")
+
+
+def test_that_a_comparison_travels_with_its_runs(tmp_path: Path):
+    first, second = two_runs()
+    comparison = compared(first, second)
+    write_bundle(tmp_path / "out.zip", [first, second], [comparison], toggles=TOGGLES)
+    (seen,) = read_bundle(tmp_path / "out.zip").comparisons
+    assert str(seen) == str(comparison)  # as text, since NaN differs from itself
+    assert seen.result() == comparison.result()
+    rewritten_json(tmp_path / "out.zip", lambda content: content["runs"].pop())
+    with pytest.raises(ValueError, match="a comparison is of runs that it does not hold"):
+        read_bundle(tmp_path / "out.zip")
+
+
+def test_that_a_bundle_of_another_version_is_read_as_far_as_it_goes(tmp_path: Path):
+    path = tmp_path / "out.zip"
+    write_bundle(path, two_runs(), toggles=TOGGLES)
+
+    def newer(content: dict[str, Any]) -> None:
+        del content["comparisons"]
+        content["runs"][0]["environment"]["moon"] = "full"
+        content["runs"][0]["environment"]["devices"][0]["moons"] = 2
+
+    rewritten_json(path, newer)
+    with zipfile.ZipFile(path) as archive, archive.open("samples.csv") as file:
+        table = pd.read_csv(file).drop(columns=["power_w", "block", "skipped"])
+    rewritten(path, "samples.csv", table.assign(moon=1).to_csv(index=False).replace("nan", ""))
+    seen = read_bundle(path)
+    assert seen.comparisons == ()
+    assert seen.runs[0].environment == begun(1)[1].environment
+    assert np.isnan(seen.runs[0].columns.column("power_w")).all()
+    assert set(seen.runs[0].columns.column("block").tolist()) == {-1}
+    assert not seen.runs[0].columns.column("skipped").any()
+    rewritten(path, "samples.csv", table.drop(columns="step_ms").to_csv(index=False))
+    with pytest.raises(ValueError, match="damaged: 'step_ms'"):
+        read_bundle(path)
 
 
 def rewritten(path: Path, name: str, content: str | None) -> None:
@@ -66,6 +112,13 @@ def rewritten(path: Path, name: str, content: str | None) -> None:
                 archive.writestr(entry, old)
             elif content is not None:
                 archive.writestr(entry, content)
+
+
+def rewritten_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    with zipfile.ZipFile(path) as archive:
+        content = json.loads(archive.read("runs.json"))
+    change(content)
+    rewritten(path, "runs.json", json.dumps(content))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from explorer.config import RunConfig
+from explorer.results.blocks import Block, Blocks, comparison_row
+from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.database import default_path, file_system
 from explorer.results.environment import DeviceInfo, Environment, Finding
 from explorer.results.export import segment_row
@@ -65,6 +67,20 @@ def begun(number: int = 1) -> tuple[RunLog, RunRecord]:
     return log, record
 
 
+def compared(a: RunRecord, b: RunRecord, pairs: int = 9) -> ComparisonRecord:
+    """A comparison in which B is about 1.25x as fast."""
+    comparison = ComparisonRecord(
+        run_uids=(a.uid, b.uid), names=("fp32", "bf16"), floor=0.005, floor_measured=False, beside={"parity": "kept"}
+    )
+    rng = np.random.default_rng(pairs)
+    for pair in range(pairs):
+        for arm, step_ms in ((0, 50.0), (1, 40.0)):
+            clock = float("nan") if pair == 0 else 1980.0
+            comparison.blocks.add(arm, pair, Block(step_ms=step_ms * float(rng.normal(1, 0.01)), sm_clock_mhz=clock))
+    comparison.ended_by = "budget"
+    return comparison
+
+
 def assert_equal(seen: RunRecord, record: RunRecord) -> None:
     for name in ("uid", "started_at", "config", "reference", "environment", "segments", "text", "outcome", "problem"):
         assert getattr(seen, name) == getattr(record, name), name
@@ -87,8 +103,8 @@ def test_that_a_run_kept_bit_by_bit_comes_back_equal_in_another_opening(tmp_path
         log.end(1, "failed", "Out of memory: halve the batch.")
         store.keep(log.runs)
     with Store(tmp_path / "runs.sqlite", read_only=True) as store:
-        (line,) = store.runs()
-        assert (line.uid, line.config, line.samples, line.outcome) == (record.uid, CONFIG, 66, "failed")
+        (line,) = store.runs().runs
+        assert (line.uid, line.config, line.samples, line.outcome) == (record.uid, other, 66, "failed")
         seen = store.load(line.id)
     assert_equal(seen, record)
     assert segment_row(seen, 1, toggles=TOGGLES) == segment_row(record, 1, toggles=TOGGLES)
@@ -102,8 +118,8 @@ def test_that_keeping_again_writes_nothing_twice(tmp_path: Path):
             store.keep(log.runs)
             store.keep(log.runs)
     with Store(tmp_path / "runs.sqlite") as store:
-        assert [line.samples for line in store.runs()] == [40]
-        assert store.stored_id(record) == 1
+        assert [line.samples for line in store.runs().runs] == [40]
+        assert store.stored_id(record.uid) == 1
         assert_equal(store.load(1), record)
 
 
@@ -153,10 +169,11 @@ def test_that_a_killed_program_loses_only_what_was_not_yet_kept_and_its_run_coun
         child.send_signal(signal.SIGKILL)
     with Store(path) as store:
         assert store.load(1).columns.column("step").tolist() == list(range(1000))
-        assert store.runs()[0].outcome == "running"
+        assert store.runs().runs[0].outcome == "running"
         now = time.time()
         monkeypatch.setattr(time, "time", lambda: now + 11)
-        assert store.runs()[0].outcome == "failed"
+        assert store.runs().runs[0].outcome == "incomplete"
+        assert store.load(1).outcome == "incomplete"
         assert "the program ended before the run did" in store.load(1).problem
 
 
@@ -183,8 +200,10 @@ def test_that_two_processes_make_and_fill_one_file_at_once(tmp_path: Path):
         child.communicate(b"go\n")
         assert child.returncode == 0
     with Store(path, read_only=True) as store:
-        assert [(line.samples, line.outcome) for line in store.runs()] == [(400, "completed")] * 2
-        assert [store.load(line.id).columns.column("step").tolist() for line in store.runs()] == [[*range(400)]] * 2
+        assert [(line.samples, line.outcome) for line in store.runs().runs] == [(400, "completed")] * 2
+        assert [store.load(line.id).columns.column("step").tolist() for line in store.runs().runs] == [
+            [*range(400)]
+        ] * 2
 
 
 def test_that_a_locked_file_is_told_and_what_was_due_is_written_later(tmp_path: Path):
@@ -220,10 +239,13 @@ def test_that_an_error_while_writing_leaves_nothing_of_that_call(tmp_path: Path)
     log, _ = begun()
     with Store(path) as store:
         store.keep(log.runs)
+        other = sqlite3.connect(path)
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON samples BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        other.close()
         segment = Segment(index=1, first_step=40, changes=(), started_at="2026")
         log.begin_segment(1, CONFIG, segment)
-        log.append(1, [*samples(40, 5, 1), *samples(44, 1, 1)])  # step 44 twice: not allowed by the file
-        with pytest.raises(RuntimeError, match="UNIQUE constraint failed"):
+        log.append(1, samples(40, 5, 1))
+        with pytest.raises(RuntimeError, match="no room"):
             store.keep(log.runs)
         seen = store.load(1)
         assert (len(seen.segments), len(seen.columns)) == (1, 40)
@@ -350,12 +372,15 @@ def test_that_the_file_system_is_that_of_the_innermost_and_last_mount(tmp_path: 
 
 
 def test_that_the_usual_place_is_the_users_data_folder(monkeypatch, tmp_path: Path):
+    monkeypatch.delenv("GPT2_EXPLORER_STORE", raising=False)
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert default_path() == tmp_path / "gpt2-explorer" / "runs.sqlite"
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_path() == tmp_path / ".local" / "share" / "gpt2-explorer" / "runs.sqlite"
+    monkeypatch.setenv("GPT2_EXPLORER_STORE", str(tmp_path / "elsewhere"))
+    assert default_path() == tmp_path / "elsewhere"
 
 
 @pytest.fixture
@@ -390,3 +415,150 @@ def test_that_in_a_closed_folder_runs_are_read_and_the_reason_is_said(closed_fol
     assert done.stdout.startswith("False 40 ")
     assert "may only be read: runs can be opened and exported, but are not kept" in done.stdout
     assert f"no permission to write to {closed_folder}; runs are not kept" in done.stdout
+
+
+def ended(store: Store, number: int) -> RunRecord:
+    log, record = begun(number)
+    log.end(number, "completed")
+    store.keep([record])
+    return record
+
+
+def test_that_the_list_has_the_figures_of_the_last_segment_as_they_were_last_kept(tmp_path: Path):
+    log, _ = begun()
+    with Store(tmp_path / "runs.sqlite") as store:
+        store.keep(log.runs)
+        bf16 = CONFIG.with_level("precision", None)
+        log.begin_segment(1, bf16, Segment(index=1, first_step=40, changes=("x",), started_at="2026"))
+        log.append(1, samples(40, 25, 1))
+        store.keep(log.runs)
+        log.append(1, samples(65, 25, 1))
+        store.keep(log.runs)
+        (line,) = store.runs().runs
+    steady = [s for s in samples(40, 25, 1) + samples(65, 25, 1) if s.phase == "steady"]
+    assert line.tokens_per_s == pytest.approx(np.median([s.tokens_per_s for s in steady]))
+    assert line.peak_allocated_bytes == max(
+        s.peak_allocated_bytes for s in steady + samples(40, 50) if s.phase in ("steady", "prefill")
+    )
+    assert (line.segments, line.samples, line.device_name, line.config) == (2, 90, "NVIDIA H200", bf16)
+    assert line.label(TOGGLES) == "fp32 baseline"
+    assert (line.origin, line.outcome) == (None, "running")
+
+
+def test_that_the_list_can_end_early_and_leaves_out_what_cannot_be_read(tmp_path: Path):
+    path = tmp_path / "runs.sqlite"
+    with Store(path) as store:
+        for number in range(1, 6):
+            ended(store, number)
+        assert [line.id for line in store.runs(2).runs] == [4, 5]
+        assert store.runs(2).total == 5
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("UPDATE segments SET content = json_set(content, '$.config.moon', 3) WHERE run = 4")
+        connection.close()
+        listing = store.runs()
+        assert [line.id for line in listing.runs] == [1, 2, 3, 5]
+        assert listing.unreadable == ("run 4 is damaged, or of a newer explorer: unknown settings: moon",)
+
+
+def test_that_a_comparison_comes_back_with_its_figures(tmp_path: Path):
+    with Store(tmp_path / "runs.sqlite") as store:
+        a, b = ended(store, 1), ended(store, 2)
+        whole = compared(a, b)
+        going = dataclasses.replace(whole, blocks=Blocks(), ended_by=None)
+        store.keep([], [going])
+        assert store.comparisons()[0].result is None
+        going.blocks.add(0, 0, whole.blocks.of_arm(0)[0])
+        store.keep([], [going])
+        store.keep([], [whole])
+        store.keep([], [whole])
+        (line,) = store.comparisons()
+    with Store(tmp_path / "runs.sqlite", read_only=True) as store:
+        seen, arms = store.load_comparison(line.id)
+        with pytest.raises(ValueError, match="no stored comparison has the number 7; stored: 1"):
+            store.load_comparison(7)
+    assert seen.result() == whole.result()
+    assert (seen.names, seen.beside, seen.uid, seen.run_uids) == (whole.names, whole.beside, whole.uid, whole.run_uids)
+    assert (line.names, line.run_ids, line.result) == (whole.names, (1, 2), comparison_row(whole.result()))
+    for got, arm in zip(arms, (a, b), strict=True):
+        assert_equal(got, arm)
+
+
+def test_that_runs_are_deleted_whole_and_no_number_is_given_again(tmp_path: Path):
+    path = tmp_path / "runs.sqlite"
+    with Store(path) as store:
+        for number in range(1, 4):
+            ended(store, number)
+        before = path.stat().st_size
+        log, _ = begun(4)
+        log.append(4, samples(40, 20_000))
+        log.end(4, "completed")
+        store.keep(log.runs)
+        store.delete([2, 4])
+        assert [line.id for line in store.runs().runs] == [1, 3]
+        with pytest.raises(ValueError, match="no stored run has the number 2"):
+            store.load(2)
+        ended(store, 5)
+        assert [line.id for line in store.runs().runs] == [1, 3, 5]
+    assert path.stat().st_size < 2 * before + 100_000, "the room is given back"
+    connection = sqlite3.connect(path)
+    for table in ("segments", "texts", "samples"):
+        assert connection.execute(f"SELECT DISTINCT run FROM {table} ORDER BY run").fetchall() == [(1,), (3,), (5,)]
+    connection.close()
+
+
+def test_that_what_may_not_be_deleted_is_refused_and_nothing_goes(tmp_path: Path):
+    with Store(tmp_path / "runs.sqlite") as store:
+        a, b = ended(store, 1), ended(store, 2)
+        ended(store, 3)
+        store.keep([begun(4)[1]], [compared(a, b)])
+        for ids, words in (
+            ([1, 2, 9, 7], "no stored run has the number 7, 9"),
+            ([3, 4], "run 4 is going"),
+            ([2, 3], "runs 1 and 2 are the arms of comparison 1; delete both, or neither"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                store.delete(ids)
+        assert [line.id for line in store.runs().runs] == [1, 2, 3, 4]
+        store.delete([1, 2])
+        assert ([line.id for line in store.runs().runs], store.comparisons()) == ([3, 4], [])
+    with Store(tmp_path / "runs.sqlite", read_only=True) as store, pytest.raises(RuntimeError, match="only be read"):
+        store.delete([3])
+
+
+def test_that_a_lost_run_is_named_until_it_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Store(tmp_path / "runs.sqlite") as store:
+        store.keep([begun(1)[1], begun(2)[1]])
+        ended(store, 3)
+        assert store.lost() == []
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 11)
+        assert store.lost() == [1, 2]
+        store.keep([begun(4)[1]])
+        store.settle_lost()
+        assert store.lost() == []
+        assert [line.outcome for line in store.runs().runs] == ["incomplete", "incomplete", "completed", "running"]
+        store.delete([1])
+
+
+def test_that_a_file_without_a_column_that_came_later_gets_it(tmp_path: Path):
+    path = tmp_path / "runs.sqlite"
+    log, record = begun()
+    with Store(path) as store:
+        store.keep(log.runs)
+    connection = sqlite3.connect(path)
+    for name in ("power_w", "block", "skipped"):
+        connection.execute(f"ALTER TABLE samples DROP COLUMN {name}")
+    connection.execute("ALTER TABLE samples ADD COLUMN moon INTEGER NOT NULL DEFAULT 1")
+    connection.close()
+    with Store(path, read_only=True) as store:
+        columns = store.load(1).columns
+    assert np.isnan(columns.column("power_w")).all()
+    assert set(columns.column("block").tolist()) == {-1}
+    assert not columns.column("skipped").any()
+    log.append(1, samples(40, 20))
+    with Store(path) as store:
+        store.keep(log.runs)
+        seen = store.load(1).columns
+    np.testing.assert_array_equal(seen.column("loss"), record.columns.column("loss"))
+    assert seen.column("skipped").tolist() == [False] * 40 + [i % 3 == 0 for i in range(40, 60)]
