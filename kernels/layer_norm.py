@@ -147,6 +147,8 @@ def _gradients(
     run(
         _backward, (groups,), h, h, w, mean, rstd, dy, h if dsum is None else dsum, dx, dr, parts[0], parts[1],
         rows, columns, share, ADD=dsum is not None, SPLIT=dr is not dx, ROWS=height, COLUMNS=width, num_warps=warps,
+        # Else g - mean(g) takes dy w unrounded and mean(g) of its rounded values: of one column 0 would not be 0.
+        enable_fp_fusion=False,
     )  # fmt: skip
     return dx, dr, column_sum(parts[0], weight.dtype), column_sum(parts[1], bias.dtype)
 

@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +69,8 @@ def prompts(held_out: Sequence[str], count: int, *, least_lines: int = 4, most_l
     """The beginnings of up to ``count`` functions and classes of held-out files, from as many files as may be.
 
     A prompt begins at the left margin and ends after a statement of the body that is not the last: what follows can
-    parse, and is not the rest of a docstring.
+    parse, and is not the rest of a docstring. The line's end is left to the model: in the tokenizer's eyes it is one
+    token with the indentation that follows, and a line end by itself is followed by no indentation.
     """
     by_file = []
     for document in held_out:
@@ -83,7 +83,7 @@ def prompts(held_out: Sequence[str], count: int, *, least_lines: int = 4, most_l
                 ends = [statement.end_lineno - first for statement in node.body[:-1] if statement.end_lineno]
                 length = next((end for end in ends if end >= least_lines), most_lines + 1)
                 if length <= most_lines:
-                    starts.append("".join(lines[first : first + length]))
+                    starts.append("".join(lines[first : first + length]).rstrip("\n"))
         by_file.append(starts)
     # The first of every file, then the second of every file, and so on.
     depth = max(map(len, by_file), default=0)
@@ -98,10 +98,11 @@ def sample(
     *,
     new_tokens: int,
     temperature: float,
+    end_id: int,
     seed: int,
     device: torch.device,
 ) -> list[list[int]]:
-    """``new_tokens`` tokens after each prompt, all prompts together.
+    """``new_tokens`` tokens after each prompt, all prompts together; never the end of a text.
 
     Prompts are padded on the right and there is no cache: no position sees one after it, so the padding is never seen.
     """
@@ -116,6 +117,7 @@ def sample(
     for step in range(new_tokens):
         hidden = model.transformer(input_ids=tokens[:, : longest + step], use_cache=False).last_hidden_state
         logits = model.lm_head(hidden[rows, lengths + step - 1]).float()
+        logits[:, end_id] = -math.inf
         chosen = choose(logits, temperature=temperature, top_k=0, top_p=1.0, generator=generator)
         tokens[rows, lengths + step] = chosen[:, 0]
     return [row[n : n + new_tokens].tolist() for row, n in zip(tokens, lengths.tolist(), strict=True)]
@@ -132,8 +134,7 @@ def parses(prompt: str, continuation: str) -> bool:
     if not _is_python_so_far(text):
         return False
     lines = text.splitlines(keepends=True)
-    prompt_lines = prompt.count("\n")
-    for count in range(len(lines), prompt_lines, -1):
+    for count in range(len(lines), len(prompt.splitlines()), -1):
         if lines[count - 1].strip() and _tree("".join(lines[:count])) is not None:
             return True
     return False
@@ -237,9 +238,16 @@ def judge(
     starts = prompts(held_out, samples)
     if not starts:
         raise ValueError(f"{len(held_out)} held-out files have no function to be a prompt; use a larger corpus")
-    options: dict[str, Any] = {"new_tokens": new_tokens, "temperature": temperature, "seed": seed, "device": device}
-    ids = sample(model, [tokenizer.encode(start) for start in starts], **options)
-    texts = [tokenizer.decode(tokens).partition("<|endoftext|>")[0] for tokens in ids]
+    ids = sample(
+        model,
+        [tokenizer.encode(start) for start in starts],
+        new_tokens=new_tokens,
+        temperature=temperature,
+        end_id=tokenizer.end_id,
+        seed=seed,
+        device=device,
+    )
+    texts = [tokenizer.decode(tokens) for tokens in ids]
     good = [parses(start, text) for start, text in zip(starts, texts, strict=True)]
     taken = copied(ids, corpus_tokens)
     return Judgement(

@@ -63,7 +63,7 @@ def test_that_xz_needs_what_the_command_says():
 
 def test_that_a_batch_of_unequal_prompts_gives_what_each_gives_alone(gpt2):
     prompts = [[3], [7, 8, 9, 10, 11], [1, 2, 3]]
-    together = judgement.sample(gpt2, prompts, new_tokens=8, temperature=0, seed=0, device=CPU)
+    together = judgement.sample(gpt2, prompts, new_tokens=8, temperature=0, end_id=19, seed=0, device=CPU)
     for prompt, tokens in zip(prompts, together, strict=True):
         # transformers' own greedy generation, with its cache.
         expected = gpt2.generate(
@@ -71,6 +71,7 @@ def test_that_a_batch_of_unequal_prompts_gives_what_each_gives_alone(gpt2):
             attention_mask=torch.ones(1, len(prompt)),
             max_new_tokens=8,
             do_sample=False,
+            suppress_tokens=[19],
             pad_token_id=0,
         )
         assert tokens == expected[0, len(prompt) :].tolist()
@@ -115,14 +116,14 @@ def test_that_prompts_are_beginnings_of_functions_and_classes_of_many_files():
     other = "def third(q):\n    a = q\n    b = q\n    c = q\n    d = q\n    e = q\n    f = q\n    return a\n"
     found = judgement.prompts([SOURCE, "not python (", other], 10)
     assert found == [
-        '@decorated\ndef first(a, b):\n    """Adds.\n\n    At length.\n    """\n',
-        "def third(q):\n    a = q\n    b = q\n    c = q\n",
-        "class Second:\n    x = 1\n    y = 2\n    z = 3\n",
+        '@decorated\ndef first(a, b):\n    """Adds.\n\n    At length.\n    """',
+        "def third(q):\n    a = q\n    b = q\n    c = q",
+        "class Second:\n    x = 1\n    y = 2\n    z = 3",
     ]
     assert judgement.prompts([SOURCE, other], 2) == found[:2]
 
 
-PROMPT = "def f(a):\n    b = a\n"
+PROMPT = "def f(a):\n    b = a"
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,14 @@ PROMPT = "def f(a):\n    b = a\n"
     ],
 )
 def test_that_a_sample_parses_up_to_its_last_complete_statement(continuation, good):
+    assert judgement.parses(PROMPT, "\n" + continuation) is good
+    assert judgement.parses(PROMPT + "\n", continuation) is good
+
+
+@pytest.mark.parametrize(
+    ("continuation", "good"), [(" + 1\n    ret", False), (" + 1\n    return b\n", True), ("\n", False)]
+)
+def test_that_the_prompts_own_last_line_is_no_statement_of_the_sample(continuation, good):
     assert judgement.parses(PROMPT, continuation) is good
 
 

@@ -70,11 +70,12 @@ def as_exact_as_torch():
     """Assert that ``ours`` is no further from the float64 ``exact`` than twice ``torchs``, plus a floor.
 
     The floor, 4 times float32's rounding unit (2^-24) times the largest exact value, is what a formula of a few
-    float32 operations may err by; it matters only where torch happens to err by less.
+    float32 operations may err by; it matters only where torch happens to err by less. ``terms``: the largest of the
+    numbers whose difference the result is, where that is larger than the result.
     """
 
-    def check(ours: Tensor, torchs: Tensor, exact: Tensor) -> None:
-        floor = 4 * 2**-24 * (exact.abs().max().item() if exact.numel() else 0.0)
+    def check(ours: Tensor, torchs: Tensor, exact: Tensor, *, terms: float = 0.0) -> None:
+        floor = 4 * 2**-24 * max(terms, exact.abs().max().item() if exact.numel() else 0.0)
         allowed = 2 * error(torchs, exact) + floor
         assert error(ours, exact) <= allowed, f"off by {error(ours, exact):.3g}; allowed {allowed:.3g}"
 

@@ -29,9 +29,18 @@ def compare(place, as_exact_as_torch, inputs, do, **options):
     ours = with_gradients(causal_attention, inputs, do, **options)
     by_torch = with_gradients(torchs, inputs, do, **options)
     exact = with_gradients(reference.causal_attention, [t.double() for t in inputs], do.double(), **options)
+    q, k, v = (tensor.double() for tensor in inputs)
+    scores = q @ k.mT / q.shape[3] ** 0.5
     for result, theirs, right in zip(ours, by_torch, exact, strict=True):
         assert result.dtype == place.dtype
-        as_exact_as_torch(result, theirs, right)
+        terms = 0.0
+        if place.device == "cpu" and right.numel():
+            # numpy's product adds up q k^T in another order than k q^T, and than a sum along a row: what cancels in
+            # torch and on the GPU leaves rounding errors of the scores and of do v^T here.
+            through_scores = scores.abs().max() * right.abs().max()
+            through_products = (do.double() @ v.mT).abs().max() * max(q.abs().max(), k.abs().max()) / q.shape[3] ** 0.5
+            terms = max(through_scores.item(), through_products.item())
+        as_exact_as_torch(result, theirs, right, terms=terms)
 
 
 # Blocks are of 32, 64 or 128 tokens: one token, less than a block, whole blocks, a last one with a single token.
