@@ -8,53 +8,21 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from transformers import DynamicCache, GPT2LMHeadModel
 
-from explorer.engine.errors import BadRequest
 from explorer.engine.memory import StepMemory
+from explorer.engine.sampling import choose
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import Completed, StepPipeline
 from explorer.engine.tokenizer import StreamDecoder, Tokenizer
-from explorer.optimizations.base import Run
+from explorer.optimizations.base import Decoder, Run
+from explorer.optimizations.hf_decoder import HfDecoder
+from explorer.optimizations.rows import Rows
 from explorer.results.sample import Phase, Sample
 from explorer.results.statistics import WarmUp
-
-
-def next_logits(model: GPT2LMHeadModel, tokens: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
-    """Logits (B, V), in float32, of the token after ``tokens`` (B, n); ``cache`` holds what came before them."""
-    output = model(input_ids=tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    return output.logits[:, -1].float()
-
-
-def choose(
-    logits: torch.Tensor, *, temperature: float, top_k: int, top_p: float, generator: torch.Generator
-) -> torch.Tensor:
-    """Token ids (B, 1) drawn from ``logits`` (B, V), or the likeliest ones at temperature 0.
-
-    ``top_k``: only the k likeliest (0: all). ``top_p``: only the likeliest ones that together reach this
-    probability (1: all), after top-k, as transformers applies them.
-
-    ``torch.multinomial`` would wait for the device to check its input; dividing by exponential noise and taking
-    the largest draws from the same distribution. Source: Efraimidis and Spirakis 2006, and gpt-fast.
-    """
-    if temperature == 0:
-        return logits.argmax(dim=-1, keepdim=True)
-    logits = logits / temperature
-    if 0 < top_k < logits.shape[-1]:
-        least = logits.topk(top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -math.inf)
-    probabilities = logits.softmax(dim=-1)
-    if top_p < 1:
-        ordered, order = probabilities.sort(dim=-1, descending=True)
-        # A token stays while those likelier than it have not reached top_p; the likeliest one always stays.
-        beyond = ordered.cumsum(dim=-1) - ordered >= top_p
-        beyond[:, 0] = False
-        probabilities = probabilities.masked_fill(beyond.scatter(-1, order, beyond), 0.0)
-    noise = torch.empty_like(probabilities).exponential_(1.0, generator=generator)
-    return (probabilities / noise).argmax(dim=-1, keepdim=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,49 +40,46 @@ class GenerationLoop:
     """Prefills the prompt, then decodes a token a step, until ``max_new_tokens``.
 
     A segment begins with a prefill of all tokens so far: a setting that changed may have changed how keys and
-    values are held.
-
-    Raises:
-        BadRequest: prompt and new tokens together are longer than the model's context.
+    values are held. A text that has outgrown the model's positions goes on from the last half of them: its latest
+    ``positions // 2`` tokens are prefilled as if they were the prompt, and the earlier ones are forgotten. So is the
+    beginning of a prompt that is longer than the positions.
     """
 
     def __init__(self, run: Run, tokenizer: Tokenizer, positions: int, telemetry: Telemetry) -> None:
-        prompt = tokenizer.encode(run.config.prompt) or [tokenizer.end_id]
         # A model can have more tokens than its tokenizer: random weights of a large vocabulary with the bundled one.
         self._nameless = slice(tokenizer.vocabulary, None)
         self._run = run
         self._telemetry = telemetry
         self._positions = positions
-        self._decoder = StreamDecoder(tokenizer)
-        self._generator = torch.Generator(device=run.device).manual_seed(run.config.seed)
+        self._tokenizer = tokenizer
+        self._text_decoder = StreamDecoder(tokenizer)
+        self._generator = torch.Generator(device=run.device)
         self._memory = StepMemory(run.device)
         self._pipeline: StepPipeline[TokenNote] = StepPipeline(run.device)
         self._warmup = WarmUp()
         self._segment = 0
         self._text: list[str] = []
-        self._prompt_tokens = len(prompt)
-        self.check_length(run.config.max_new_tokens)
-        self._length = len(prompt)
-        self._tokens = torch.zeros((1, positions), dtype=torch.int64, device=run.device)
-        self._tokens[0, : self._length] = torch.tensor(prompt, device=run.device)
-        self._cache: DynamicCache | None = None
-        self.next_step = 0
+        self._decoder: Decoder | None = None
+        self.begin_text()
 
-    def check_length(self, max_new_tokens: int) -> None:
-        """Raises BadRequest where prompt and ``max_new_tokens`` do not fit into the context together."""
-        if self._prompt_tokens + max_new_tokens > self._positions:
-            raise BadRequest(
-                what="The text would be too long",
-                why=f"the prompt has {self._prompt_tokens} tokens, {max_new_tokens} new ones are asked for, and the "
-                f"model sees at most {self._positions}",
-                remedy=f"Ask for at most {max(0, self._positions - self._prompt_tokens)} new tokens, or shorten the "
-                "prompt.",
-            )
+    def begin_text(self) -> None:
+        """Go back to the prompt; the next token is the first one. All earlier ones must have been collected."""
+        config = self._run.config
+        prompt = self._tokenizer.encode(config.prompt) or [self._tokenizer.end_id]
+        self._lengths = [len(prompt)] * config.batch
+        self._rows = Rows.empty(config.batch, len(prompt), self._run.device)
+        self._rows.begin([torch.tensor(prompt, device=self._run.device)] * config.batch)
+        self._filled = self._rows.prompt
+        self._generator.manual_seed(config.seed)
+        self._text_decoder.finish()
+        self._text.clear()
+        self._prefilled = False
+        self.next_step = 0
 
     @property
     def tokens(self) -> torch.Tensor:
-        """All tokens so far, the prompt's first: ids, int64 (B, n), on the device."""
-        return self._tokens[:, : self._length]
+        """All tokens in the context, the prompt's first: ids, int64 (B, n), on the device."""
+        return self._rows.tokens[:, : self._filled]
 
     @property
     def finished(self) -> bool:
@@ -123,39 +88,50 @@ class GenerationLoop:
 
     def begin_segment(self, index: int) -> None:
         """Time the next tokens as segment ``index``. All earlier ones must have been collected."""
-        batch = self._run.config.batch
-        if batch != self._tokens.shape[0]:  # a batch changed live goes on from the sequence that is shown
-            self._tokens = self._tokens[:1].expand(batch, -1).clone()
         self._segment = index
         self._warmup = WarmUp()
-        self._cache = None
         self._run.model.eval()
+        texts = self._texts()
+        batch = self._run.config.batch
+        if batch != len(texts):  # a batch changed live goes on from the sequence that is shown
+            texts = texts[:1] * batch
+        remaining = max(1, self._run.config.max_new_tokens - self.next_step)
+        slots = min(max(map(len, texts)) + remaining, self._positions + 1)
+        self._rows = Rows.empty(batch, slots, self._run.device)
+        self._begin_rows(texts)
+        self._decoder = (self._run.decoder or HfDecoder)(self._run, self._rows)
         self._pipeline.restart()
+
+    def _texts(self) -> list[torch.Tensor]:
+        """Each row's tokens without empty slots, int64 (n,): all of them, or the last half of the context's worth."""
+        whole = [
+            torch.cat([row[:length], row[self._rows.prompt : self._filled]])
+            for row, length in zip(self._rows.tokens, self._lengths, strict=True)
+        ]
+        if max(map(len, whole)) > self._positions:
+            return [text[-(self._positions // 2) :] for text in whole]
+        return whole
+
+    def _begin_rows(self, texts: Sequence[torch.Tensor]) -> None:
+        self._lengths = [len(text) for text in texts]
+        self._rows.begin(texts)
+        self._filled = self._rows.prompt
+        self._prefilled = False
 
     @torch.inference_mode()
     def step(self) -> None:
         """Submit one token of every sequence."""
-        run, config = self._run, self._run.config
+        assert self._decoder is not None
         self._memory.begin()
         began = time.perf_counter()
-        prefill = self._cache is None
-        if self._cache is None:
-            self._cache = DynamicCache(config=run.model.config)
-            tokens = self._tokens[:, : self._length]
-        else:
-            tokens = self._tokens[:, self._length - 1 : self._length]
-        with run.autocast():
-            logits = next_logits(run.model, tokens, self._cache)
-        logits[:, self._nameless] = -math.inf
-        chosen = choose(
-            logits,
-            temperature=config.temperature,
-            top_k=config.top_k,
-            top_p=config.top_p,
-            generator=self._generator,
-        )
-        self._tokens[:, self._length] = chosen[:, 0]
-        self._length += 1
+        if self._filled > self._positions:
+            self._begin_rows(self._texts())
+        prefill = not self._prefilled
+        with self._run.autocast():
+            logits = self._decoder.prefill() if prefill else self._decoder.decode(self._filled - 1)
+        self._prefilled = True
+        self._rows.append(self._choose(logits))
+        self._filled += 1
         host_ms = (time.perf_counter() - began) * 1e3
         peak, reserved = self._memory.read()
         note = TokenNote(
@@ -165,8 +141,40 @@ class GenerationLoop:
             peak_allocated_bytes=peak,
             reserved_bytes=reserved,
         )
-        self._pipeline.submit([chosen[0]], note)
+        self._pipeline.submit([self._rows.tokens[0, self._filled - 1 : self._filled]], note)
         self.next_step += 1
+
+    def _choose(self, logits: torch.Tensor) -> torch.Tensor:
+        config = self._run.config
+        logits = logits.float()
+        logits[:, self._nameless] = -math.inf
+        return choose(
+            logits,
+            temperature=config.temperature,
+            top_k=config.top_k,
+            top_p=config.top_p,
+            generator=self._generator,
+        )
+
+    @torch.inference_mode()
+    def logits_along(self, tokens: Sequence[int]) -> torch.Tensor:
+        """Logits (n, V), float32 on the host, of each of n ``tokens`` after the prompt, given those before it.
+
+        They come as a run would have them, from a prefill and then a token at a time. All rows have these tokens;
+        the first row's logits are returned. The loop is at the end of ``tokens`` afterwards.
+        """
+        self.begin_text()
+        self.begin_segment(self._segment)
+        assert self._decoder is not None
+        found = []
+        for token in tokens:
+            with self._run.autocast():
+                logits = self._decoder.decode(self._filled - 1) if self._prefilled else self._decoder.prefill()
+            self._prefilled = True
+            found.append(logits[0].to("cpu", torch.float32, copy=True))
+            self._rows.append(torch.full((len(logits), 1), token, device=logits.device))
+            self._filled += 1
+        return torch.stack(found)
 
     def collect(self, *, all_of_them: bool = False) -> list[Sample]:
         """Samples of the tokens that are over and were not yet collected."""
@@ -178,9 +186,14 @@ class GenerationLoop:
         self._text.clear()
         return text
 
+    def end_text(self) -> str:
+        """As ``take_text``, at the end of the run: with U+FFFD where it ends within a character."""
+        self._text.append(self._text_decoder.finish())
+        return self.take_text()
+
     def _sample(self, completed: Completed[TokenNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
-        self._text.append(self._decoder.push([int(completed.values[0])]))
+        self._text.append(self._text_decoder.push([int(token) for token in completed.values]))
         phase: Phase = "prefill" if note.prefill else self._warmup.feed(completed.step_ms)
         return Sample(
             step=note.step,

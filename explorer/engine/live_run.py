@@ -44,13 +44,13 @@ class LiveRun(Task):
         steps = self._steps_wanted
         while True:
             if self._flag.is_set():
-                self._take(self._id, session, all_of_them=True)
+                self._take(self._id, session, all_of_them=True, at_the_end=True)
                 return "stopped"
             change = self._latest_change()
             if change is not None:
                 self._reconfigure(session, change)
             if session.loop.finished or (steps is not None and session.loop.next_step >= steps):
-                self._take(self._id, session, all_of_them=True)
+                self._take(self._id, session, all_of_them=True, at_the_end=True)
                 return "completed"
             session.loop.step()
             self._take(self._id, session)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
-from explorer.engine.generation import choose
+from explorer.engine.sampling import choose
 from explorer.engine.tokenizer import Tokenizer
 
 PyCF_ALLOW_INCOMPLETE_INPUT = 0x4000

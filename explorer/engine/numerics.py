@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import DynamicCache
 
 from explorer.engine.errors import Cancelled
-from explorer.engine.generation import GenerationLoop, next_logits
+from explorer.engine.generation import GenerationLoop
 from explorer.engine.reporting import Report
 from explorer.engine.session import Session
 from explorer.engine.training import train_step
@@ -43,7 +42,7 @@ class Numerics:
     tokens: tuple[int, ...] = ()
     """Greedy text after the prompt."""
     text_logits: Tensor | None = None
-    """float32 (n, V), decoded through the cache along the text that was given, or this arm's own."""
+    """float32 (n, V), decoded token by token along the text that was given, or this arm's own."""
 
 
 def of_training(session: Session, steps: int, report: Report, cancelled: Callable[[], bool]) -> Numerics:
@@ -63,7 +62,7 @@ def of_training(session: Session, steps: int, report: Report, cancelled: Callabl
     gradients: dict[str, Tensor] = {}
     breakdown = None
     tokens, _ = batches.next()
-    logits, blocks = _forward(run, tokens, use_cache=False)
+    logits, blocks = _forward(run, tokens)
     for step in range(steps):
         if step:
             tokens, _ = batches.next()
@@ -146,7 +145,7 @@ def _cause(run: Run, tokens: Tensor) -> str:
     return found[0] if found else "every output before it is finite"
 
 
-def _forward(run: Run, tokens: Tensor, **cache: Any) -> tuple[Tensor, dict[str, Tensor]]:
+def _forward(run: Run, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits and each block's output for the first row of ``tokens`` (B, T), in float32 on the host."""
     kept: dict[str, Tensor] = {}
 
@@ -155,7 +154,7 @@ def _forward(run: Run, tokens: Tensor, **cache: Any) -> tuple[Tensor, dict[str, 
 
     blocks = {f"transformer.h.{index}": block for index, block in enumerate(run.model.transformer.h)}
     with _outputs(blocks, keep), torch.no_grad(), run.autocast():
-        logits = run.model(input_ids=tokens, **cache).logits
+        logits = run.model(input_ids=tokens, use_cache=False).logits
     return _on_host(logits[0]), kept
 
 
@@ -205,20 +204,16 @@ def of_generation(
         loop.step()
         report("writing", loop.next_step, run.config.max_new_tokens, "tokens")
     loop.collect(all_of_them=True)
+    text = loop.end_text()
     tokens = tuple(loop.tokens[0, prompt.shape[1] :].tolist())
-    cache = DynamicCache(config=run.model.config)
-    logits, blocks = _forward(run, prompt, past_key_values=cache, use_cache=True)
-    after = [logits[-1]]
-    with torch.inference_mode(), run.autocast():
-        for token in (tokens if along is None else along)[:-1]:
-            after.append(next_logits(run.model, torch.full_like(prompt[:, :1], token), cache)[0].cpu())
-    text_logits = torch.stack(after)
+    logits, blocks = _forward(run, prompt)
+    text_logits = loop.logits_along(tokens if along is None else along)
     broken = text_logits.isfinite().all(-1).logical_not().nonzero()
     breakdown = None
     if len(broken):
         breakdown = Breakdown(step=int(broken[0]), cause=f"the logits are not finite: {_cause(run, loop.tokens)}")
     return Numerics(
-        arm=Arm(text=loop.take_text(), breakdown=breakdown),
+        arm=Arm(text=text, breakdown=breakdown),
         activation=run.model.config.activation_function,
         logits=logits,
         blocks=blocks,

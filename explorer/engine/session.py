@@ -167,8 +167,6 @@ class Session:
                 why=f"seq is {config.seq}, and this model sees at most {self._positions} tokens",
                 remedy=f"Use a seq of at most {self._positions}.",
             )
-        if isinstance(self.loop, GenerationLoop):
-            self.loop.check_length(config.max_new_tokens)
         return config
 
     def change_to(self, config: RunConfig) -> None:

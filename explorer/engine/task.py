@@ -94,8 +94,10 @@ class Task(ABC):
         self._emit(SegmentStarted(run_id=run_id, config=session.config, segment=segment))
         self._report("first step: loading kernels", None, None, "")
 
-    def _take(self, run_id: int, session: Session, *, all_of_them: bool = False) -> list[Sample]:
-        """Collect what is over, and send it on in batches; returns it, too."""
+    def _take(
+        self, run_id: int, session: Session, *, all_of_them: bool = False, at_the_end: bool = False
+    ) -> list[Sample]:
+        """Collect what is over, and send it on in batches; returns it, too. ``at_the_end``: no text comes after it."""
         if run_id != self._held_of:
             self._send_held()
             self._held_of = run_id
@@ -105,7 +107,7 @@ class Task(ABC):
         if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:
             self._emitted_at_s = now_s
             self._send_held()
-            text = session.loop.take_text()
+            text = session.loop.end_text() if at_the_end else session.loop.take_text()
             if text:
                 self._emit(Text(run_id=run_id, text=text))
         return taken

@@ -90,6 +90,8 @@ class StepPipeline(Generic[Note]):
     """Steps in flight, first in first out, each with the scalars that it computed."""
 
     def __init__(self, device: torch.device) -> None:
+        self.depth = DEPTH
+        """Steps that may be under way at once."""
         self._device = device
         self._pending: deque[tuple[Mark, torch.Tensor | None, Note]] = deque()
         self._last: Mark | None = None
@@ -105,11 +107,13 @@ class StepPipeline(Generic[Note]):
         self._last = now
 
     def submit(self, values: list[torch.Tensor], note: Note) -> None:
-        """End a step. ``values``: scalars or vectors on the device; they are flattened to one list of float64-safe
-        numbers, so token ids below 2**24 come through exactly."""
+        """End a step. ``values``: a tensor on the device, whose numbers come through exactly, or several, which
+        come flattened to one list of float32 numbers."""
         host = None
         if values:
-            flat = torch.cat([value.detach().reshape(-1).to(torch.float32) for value in values])
+            flat = values[0].detach()
+            if len(values) > 1:
+                flat = torch.cat([value.detach().reshape(-1).to(torch.float32) for value in values])
             host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=self._device.type == "cuda")
             host.copy_(flat, non_blocking=True)
         self._pending.append((mark(self._device), host, note))
@@ -120,7 +124,7 @@ class StepPipeline(Generic[Note]):
         while self._pending:
             end, host, note = self._pending[0]
             if not end.done():
-                if not all_of_them and len(self._pending) < DEPTH:
+                if not all_of_them and len(self._pending) < self.depth:
                     break
                 end.wait()
             self._pending.popleft()
@@ -128,6 +132,6 @@ class StepPipeline(Generic[Note]):
             step_ms = end.ms_after(self._last)
             self._last = end
             self._time_s += step_ms / 1e3
-            values = [] if host is None else host.tolist()
+            values = [] if host is None else host.reshape(-1).tolist()
             completed.append(Completed(step_ms=step_ms, time_s=self._time_s, values=values, note=note))
         return completed

@@ -136,6 +136,9 @@ class TrainingLoop:
         """Training writes no text."""
         return ""
 
+    def end_text(self) -> str:
+        return ""
+
     def _sample(self, completed: Completed[StepNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
         loss, grad_norm, *scale = completed.values

@@ -119,6 +119,13 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         Needs(level="naive_half", other="precision", allowed=HALF, reason="there is no half precision to compute in"),
         Needs(level="flash", other="precision", allowed=HALF, reason="FlashAttention computes in 16 bits only"),
         Needs(level="cudnn", other="precision", allowed=HALF, reason="cuDNN's attention computes in 16 bits only"),
+        Needs(
+            level="flash",
+            other="kv_cache",
+            allowed=("off", "dynamic"),
+            reason="FlashAttention takes no mask, and one must hide the room of a static cache that is not used yet",
+            workloads=("generate",),
+        ),
         # Source: check_cudnn_dropout in torch's sdp_utils.cpp. GPT-2's 0.1 would be another probability there.
         Needs(
             level="cudnn",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from explorer.config import RunConfig, Workload
 from explorer.results.environment import DeviceInfo
@@ -15,7 +15,10 @@ from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
     from transformers import GPT2LMHeadModel
+
+    from explorer.optimizations.rows import Rows
 
 Tier = Literal["framework", "algorithm", "system", "hardware"]
 TIERS: tuple[Tier, ...] = ("framework", "algorithm", "system", "hardware")
@@ -34,7 +37,7 @@ class Stage(IntEnum):
 class Run:
     """What a toggle may change: everything that one training step or one decoded token uses.
 
-    ``training.train_step`` and ``generation.decode`` use these fields and nothing else.
+    ``training.train_step`` and ``generation.GenerationLoop`` use these fields and nothing else.
     """
 
     config: RunConfig
@@ -45,8 +48,28 @@ class Run:
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes the context that a forward pass runs in."""
     scaler: torch.amp.GradScaler | None = None
+    kv_cache: Literal["dynamic", "off", "static"] = "dynamic"
+    """What generation keeps of the tokens that it has seen."""
+    decoder: Callable[[Run, Rows], Decoder] | None = None
+    """Makes what computes the logits of the next token; None: transformers' own forward pass."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a toggle wants back when it is entered again within the same run, by its name."""
+
+
+class Decoder(Protocol):
+    """Gives the logits (B, V) of the next token of each row of the ``Rows`` that it was made for."""
+
+    def reach(self, slot: int) -> int:
+        """How many slots ``decode`` looks at when the newest token lies in ``slot``: one CUDA graph serves them all."""
+        ...
+
+    def prefill(self) -> Tensor:
+        """After each row's prompt; what was seen before is forgotten."""
+        ...
+
+    def decode(self, slot: int) -> Tensor:
+        """After the newest token, which lies in ``slot``; all before it have been seen."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

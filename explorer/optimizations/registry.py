@@ -12,10 +12,11 @@ from explorer.optimizations.base import Optimization, Run
 from explorer.optimizations.checkpointing import Checkpointing
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
+from explorer.optimizations.kv_cache import KvCache
 from explorer.optimizations.precision import Precision
 from explorer.results.environment import DeviceInfo
 
-OPTIMIZATIONS: tuple[Optimization, ...] = (Precision(), Dropout(), Attention(), FusedGelu(), Checkpointing())
+OPTIMIZATIONS: tuple[Optimization, ...] = (Precision(), Dropout(), Attention(), KvCache(), FusedGelu(), Checkpointing())
 """In the order in which panel, command line and ladder show them: by tier."""
 
 

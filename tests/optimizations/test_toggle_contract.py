@@ -10,6 +10,7 @@ import torch
 from toggle_bench import (
     CPU,
     config_with,
+    decoded_logits,
     device_info,
     loss_and_gradients,
     reference,
@@ -44,10 +45,8 @@ def used_once(run: Run) -> None:
     if run.config.workload == "train":
         loss_and_gradients(run, tokens(2, 16, run.device.type))
     else:
-        with torch.no_grad():
-            cache = DynamicCache(config=run.model.config)
-            run.model(input_ids=tokens(2, 5, run.device.type), past_key_values=cache, use_cache=True)
-            run.model(input_ids=tokens(2, 1, run.device.type), past_key_values=cache, use_cache=True)
+        ids = tokens(2, 6, run.device.type)
+        decoded_logits(run, list(ids[:, :5]), ids[:, 5:])
 
 
 def assert_restored(config: RunConfig, device: str, model: Any) -> None:
@@ -152,3 +151,45 @@ def test_that_decoding_through_a_cache_gives_the_full_forward_pass_on_the_gpu(na
     skip_unless_it_runs_here(config)
     model = small_gpt2(heads=4, width=256, layers=2)
     assert decoding_error(config, "cuda", tokens(2, 40, "cuda"), model, [37, 1, 1, 1]) < tolerance_of(config)
+
+
+def stepwise_error(config: RunConfig, device: str, model: Any, lengths: list[int], new: int) -> float:
+    """Relative error of the logits that the run's own decoder gives, prompt and then token by token, against one
+    float64 forward pass of each row alone."""
+    ids = tokens(len(lengths), max(lengths) + new, device)
+    run = run_of(model, config, device)
+    exact_model = reference(model).to(device).eval()
+    with torch.no_grad():
+        exact = torch.stack(
+            [
+                exact_model(input_ids=row[None, : n + new]).logits[0, n - 1 :]
+                for row, n in zip(ids, lengths, strict=True)
+            ]
+        )
+    prompts = [row[:n] for row, n in zip(ids, lengths, strict=True)]
+    after = torch.stack([row[n : n + new] for row, n in zip(ids, lengths, strict=True)])
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        found = decoded_logits(run, prompts, after).double()
+    return ((found - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("lengths", [[9, 9], [3, 9, 1]], ids=str)
+@pytest.mark.parametrize(("name", "level"), of_workload("generate", ON_CPU))
+def test_that_the_decoder_of_a_run_gives_the_full_forward_pass(name: str, level: str, lengths: list[int]) -> None:
+    config = config_with(name, level, workload="generate")
+    assert stepwise_error(config, "cpu", small_gpt2(), lengths, 5) < tolerance_of(config)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lengths", [[37, 37], [3, 37, 1]], ids=str)
+@pytest.mark.parametrize(("name", "level"), of_workload("generate", CASES))
+def test_that_the_decoder_of_a_run_gives_the_full_forward_pass_on_the_gpu(
+    name: str, level: str, lengths: list[int]
+) -> None:
+    config = config_with(name, level, workload="generate")
+    skip_unless_it_runs_here(config)
+    if level == "flash" and len(set(lengths)) > 1:
+        pytest.skip("FlashAttention takes no mask, which unequal prompts need")
+    model = small_gpt2(heads=4, width=256, layers=2)
+    assert stepwise_error(config, "cuda", model, lengths, 5) < tolerance_of(config)

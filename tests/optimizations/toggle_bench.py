@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -13,6 +14,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from explorer.config import RunConfig
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
+from explorer.optimizations.hf_decoder import HfDecoder
+from explorer.optimizations.rows import Rows
 from explorer.results.environment import DeviceInfo
 
 CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", total_memory_bytes=0, triton_problem="no CUDA device")
@@ -102,6 +105,19 @@ def loss_and_gradients(run: Run, batch: torch.Tensor) -> tuple[float, torch.Tens
     return loss.item(), gradients
 
 
+def decoded_logits(run: Run, prompts: list[torch.Tensor], new: torch.Tensor) -> torch.Tensor:
+    """Logits (B, n + 1, V) after each prompt and then after each of ``new`` (B, n), as the run's decoder has them."""
+    rows = Rows.empty(len(prompts), max(map(len, prompts)) + new.shape[1] + 1, run.device)
+    rows.begin(prompts)
+    decoder = (run.decoder or HfDecoder)(run, rows)
+    with torch.inference_mode(), run.autocast():
+        found = [decoder.prefill().clone()]
+        for index, column in enumerate(new.split(1, dim=1)):
+            rows.append(column)
+            found.append(decoder.decode(rows.prompt + index).clone())
+    return torch.stack(found, dim=1)
+
+
 def reference(model: Any) -> Any:
     """transformers' own unoptimized model in float64, with ``model``'s weights."""
     return copy.deepcopy(model).double()
@@ -169,5 +185,8 @@ def state_of(run: Run) -> dict[str, Any]:
         "config": run.model.config.to_dict(),
         "attention": run.model.config._attn_implementation,
         "flags": flags,
-        "run": (run.config, run.device, id(run.model), id(run.optimizer), id(run.autocast), id(run.scaler)),
+        "run": {
+            field.name: value if isinstance(value := getattr(run, field.name), (str, bool, RunConfig)) else id(value)
+            for field in dataclasses.fields(run)
+        },
     }
