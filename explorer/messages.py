@@ -7,6 +7,8 @@ from typing import Literal
 
 from explorer.config import RunConfig
 from explorer.results.environment import Environment
+from explorer.results.parity import Parity
+from explorer.results.proof import Profile
 from explorer.results.sample import Sample, Segment
 
 
@@ -58,6 +60,28 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verify:
+    """Check configurations beside their speed, one after another; a check that fails does not end the others.
+
+    Raises:
+        ValueError: there is none.
+
+    Profiles are taken in processes of their own, so that none slows what this worker times afterwards.
+    """
+
+    run_id: int
+    parity: tuple[RunConfig, ...] = ()
+    """Whose numbers are to be held against float32's."""
+    proof: tuple[RunConfig, ...] = ()
+    """Which are to be profiled."""
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        if not (self.parity or self.proof):
+            raise ValueError("there is nothing to verify; name a configuration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigure:
     """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
 
@@ -75,7 +99,10 @@ class Shutdown:
     pass
 
 
-Command = Start | Compare | Reconfigure | Stop | Shutdown
+Work = Start | Compare | Verify
+"""What takes its time and ends with RunEnded."""
+
+Command = Work | Reconfigure | Stop | Shutdown
 
 # ---- events: from the worker
 
@@ -127,6 +154,24 @@ class BlockEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParityChecked:
+    """How far the numbers of ``config`` are from float32's, or why that was not to be found out."""
+
+    run_id: int
+    config: RunConfig
+    found: Parity | Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """What ran in ``config``'s steps, or why that was not to be found out."""
+
+    run_id: int
+    config: RunConfig
+    found: Profile | Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """Text to append to what generation has shown so far (the batch's first sequence)."""
 
@@ -160,4 +205,16 @@ class WorkerLost:
     last_words: str
 
 
-Event = WorkerReady | Progress | SegmentStarted | Samples | BlockEnded | Text | Refused | RunEnded | WorkerLost
+Event = (
+    WorkerReady
+    | Progress
+    | SegmentStarted
+    | Samples
+    | BlockEnded
+    | ParityChecked
+    | Profiled
+    | Text
+    | Refused
+    | RunEnded
+    | WorkerLost
+)

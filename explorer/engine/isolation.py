@@ -204,6 +204,8 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
     log = os.open(errors, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 2)
     faulthandler.enable(file=2)
+    # Daemons may have no children, and proofs are taken in one. The parent still holds this process for a daemon.
+    multiprocessing.current_process().daemon = False
     outbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
     runner = Runner(outbox.put)
 

@@ -12,22 +12,31 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from explorer.config import RunConfig
+from explorer.engine.errors import Cancelled
 from explorer.engine.isolation import LAST_WORDS_BYTES, die_with_parent, settings_for_the_child
 from explorer.messages import Problem
 from explorer.results.proof import Profile
 
 Report = Callable[[str], None]
 """Called with what is being done."""
+POLL_S = 0.1
+"""How soon a cancelled profile ends."""
 
 
 def profile_of(
-    config: RunConfig, *, download: bool = False, report: Report = lambda activity: None
+    config: RunConfig,
+    *,
+    download: bool = False,
+    report: Report = lambda activity: None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Profile | Problem:
     """The profile of ``config``, taken in a spawned process that is gone when this returns; or why there is none.
 
     Takes seconds: the process imports torch, loads the model and runs some steps. ``download``: fetching weights or
-    text from the network is allowed. Call it on the main thread: on Linux the process is bound to the life of the
-    thread that starts it.
+    text from the network is allowed. On Linux the process is bound to the life of the thread that starts it.
+
+    Raises:
+        Cancelled: ``cancelled`` came true.
     """
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
@@ -40,6 +49,9 @@ def profile_of(
         sending.close()  # only the child holds it now, so that its death closes it
         try:
             while True:
+                while not receiving.poll(POLL_S):
+                    if cancelled():
+                        raise Cancelled
                 message: str | Profile | Problem = receiving.recv()
                 if not isinstance(message, str):
                     return message

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import assert_never
 
-from explorer.messages import Command, Compare, Event, Reconfigure, Shutdown, Start, Stop, WorkerReady
+from explorer.messages import Command, Compare, Event, Reconfigure, Shutdown, Start, Stop, Verify, Work, WorkerReady
 
 
 class Runner:
@@ -34,7 +34,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Reconfigure():
+            case Start() | Compare() | Verify() | Reconfigure():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -56,10 +56,11 @@ class Runner:
         from explorer.engine.device import environment
         from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
+        from explorer.engine.verification import Verification
 
         here = environment()
         self._emit(WorkerReady(environment=here))
-        waiting: list[Start | Compare] = []
+        waiting: list[Work] = []
         while True:
             command = waiting.pop(0) if waiting else self._commands.get()
             match command:
@@ -72,6 +73,10 @@ class Runner:
                     comparison = LiveComparison(command, self._flag(run_id), self._commands, self._emit, here)
                     waiting += comparison.serve()
                     self._forget(run_id)
+                case Verify():
+                    checks = Verification(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    waiting += checks.serve()
+                    self._forget(command.run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile
                 case Shutdown():

@@ -18,7 +18,19 @@ from explorer.config import RunConfig
 from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
-from explorer.messages import Command, Compare, Event, Problem, Progress, RunEnded, Samples, SegmentStarted, Start, Text
+from explorer.messages import (
+    Command,
+    Compare,
+    Event,
+    Problem,
+    Progress,
+    RunEnded,
+    Samples,
+    SegmentStarted,
+    Text,
+    Verify,
+    Work,
+)
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.sample import Sample, Segment
 
@@ -33,7 +45,7 @@ class Task(ABC):
 
     def __init__(
         self,
-        command: Start | Compare,
+        command: Work,
         flag: threading.Event,
         commands: queue.SimpleQueue[Command],
         emit: Callable[[Event], None],
@@ -41,18 +53,18 @@ class Task(ABC):
     ) -> None:
         self._download = command.download
         self._run_ids = command.run_ids if isinstance(command, Compare) else (command.run_id,)
-        self._config = command.arms[0] if isinstance(command, Compare) else command.config
+        self._config = _first(command)
         """What is being done now, for the words of an error."""
         self._flag = flag
         self._commands = commands
         self._emit = emit
         self._here = here
-        self._later: list[Start | Compare] = []
+        self._later: list[Work] = []
         self._held: list[Sample] = []
         self._held_of = self._run_ids[0]
         self._emitted_at_s = 0.0
 
-    def serve(self) -> list[Start | Compare]:
+    def serve(self) -> list[Work]:
         """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
         outcome: Outcome = "failed"
         problem: Problem | None = None
@@ -119,3 +131,13 @@ class Task(ABC):
 
     def _report(self, activity: str, done: float | None, total: float | None, unit: str) -> None:
         self._emit(Progress(run_id=self._run_ids[0], activity=activity, done=done, total=total, unit=unit))
+
+
+def _first(command: Work) -> RunConfig:
+    match command:
+        case Compare():
+            return command.arms[0]
+        case Verify():
+            return (*command.parity, *command.proof)[0]
+        case _:
+            return command.config

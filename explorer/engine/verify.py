@@ -15,7 +15,7 @@ from explorer.engine.numerics import Numerics, of_generation, of_training
 from explorer.engine.reporting import Report
 from explorer.engine.session import Session, check
 from explorer.optimizations import registry
-from explorer.optimizations.fused_gelu import TANH_GELUS
+from explorer.optimizations.references import plain_float32, torchs_own
 from explorer.results.environment import DeviceInfo
 from explorer.results.parity import FLOOR, Key, Parity, first_difference, judge
 
@@ -113,21 +113,6 @@ def _parity(
         new_tokens=len(reference.tokens),
         first_divergence=first_difference(reference.tokens, found.tokens),
     )
-
-
-def plain_float32(config: RunConfig) -> RunConfig:
-    """The reference for ``config``: every toggle at its first level, but dropout off; greedy text."""
-    # One new token is asked for at first: how many there is room for shows once the model is loaded.
-    plain = dataclasses.replace(config, levels=(), temperature=0.0, max_new_tokens=1)
-    return registry.with_level(plain, "dropout", "off")
-
-
-def torchs_own(config: RunConfig, activation: str) -> RunConfig:
-    """The yardstick for ``config``: its precision, torch's own attention, and its GeLU where ``activation`` is one."""
-    own = registry.with_level(plain_float32(config), "attention", "sdpa")
-    if activation in TANH_GELUS:
-        own = registry.with_level(own, "gelu", "torch")
-    return own.with_level("precision", config.level("precision"))
 
 
 def errors(reference: Numerics, other: Numerics) -> dict[Key, float]:

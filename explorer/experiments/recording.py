@@ -7,6 +7,8 @@ from typing import assert_never
 from explorer.messages import (
     BlockEnded,
     Event,
+    ParityChecked,
+    Profiled,
     Progress,
     Refused,
     RunEnded,
@@ -23,7 +25,8 @@ def record(log: RunLog, event: Event) -> None:
     """Keep in ``log`` what ``event`` says.
 
     Raises:
-        ValueError: the event is of a run that ``log.begin_run`` does not know: begin it when ``Start`` is sent.
+        ValueError: the event has samples of a run that ``log.begin_run`` does not know: begin it when the command is
+            sent.
     """
     match event:
         case WorkerReady():
@@ -34,14 +37,16 @@ def record(log: RunLog, event: Event) -> None:
             log.append(event.run_id, event.samples)
         case Text():
             log.append_text(event.run_id, event.text)
-        case RunEnded():
+        case RunEnded() if log.begun(event.run_id):
             log.end(event.run_id, event.outcome, None if event.problem is None else str(event.problem))
         case WorkerLost():
             # It can no longer say that its run ended.
             for run in log.runs:
                 if run.outcome == "running":
                     log.end(run.run_id, "failed", _lost(event))
-        case Progress() | Refused() | BlockEnded():
+        case RunEnded():
+            pass  # Of checks, which are no runs.
+        case Progress() | Refused() | BlockEnded() | ParityChecked() | Profiled():
             pass  # Passing states: shown, not kept.
         case _:
             assert_never(event)

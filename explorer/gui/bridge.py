@@ -13,7 +13,9 @@ from explorer.experiments.recording import record
 from explorer.messages import (
     BlockEnded,
     Event,
+    ParityChecked,
     Problem,
+    Profiled,
     Progress,
     Reconfigure,
     Refused,
@@ -174,7 +176,7 @@ class Bridge(QObject):
                 self._send_waiting()
             case Progress():
                 self.progress.emit(event)
-            case BlockEnded():
+            case BlockEnded() | ParityChecked() | Profiled():
                 pass  # of comparisons, which the window does not ask for
             case SegmentStarted():
                 self.segment_started.emit(event)

@@ -134,6 +134,10 @@ class RunLog:
             raise ValueError(f"run {run_id} was not begun; begun: {', '.join(map(str, self._runs)) or 'none'}")
         return self._runs[run_id]
 
+    def begun(self, run_id: int) -> bool:
+        """Whether there is a run with this number."""
+        return run_id in self._runs
+
     def begin_run(self, run_id: int, config: RunConfig) -> RunRecord:
         """Begin a run of ``config`` in the environment known so far.
 

@@ -34,6 +34,15 @@ Measured between float32 paths (explicit and fused attention, unfused and fused 
 256): logits, blocks and gradients within 5e-7, the loss over 12 steps at a learning rate of 5e-4 within 3e-6.
 float16, which rounds as finely as TF32, differs by 2e-4 and more, so products that silently run in TF32 are found."""
 
+PARITY_COLUMNS = (
+    "parity_ok",
+    "logits_rel_error",
+    "grad_cosine_min",
+    "grad_rel_error_max",
+    "loss_diff_max",
+    "first_divergence",
+)
+
 _WORDS: Mapping[Kind, str] = {
     "logits": "logits",
     "largest logit": "largest difference of a logit",
@@ -213,6 +222,19 @@ def judge(
     return tuple(measures)
 
 
+def with_text(training: Parity, text: Parity) -> Parity:
+    """``training``'s parity with what ``text``, of the same configuration's generation, showed of greedy text."""
+    return dataclasses.replace(
+        training,
+        measures=training.measures + text.of("text"),
+        asked=dataclasses.replace(training.asked, text=text.asked.text),
+        reference=dataclasses.replace(training.reference, text=text.reference.text),
+        yardstick=dataclasses.replace(training.yardstick, text=text.yardstick.text),
+        new_tokens=text.new_tokens,
+        first_divergence=text.first_divergence,
+    )
+
+
 def first_difference(reference: Sequence[int], other: Sequence[int]) -> int | None:
     """The first place, from 0, at which two texts of token ids differ; None where they are the same.
 
@@ -224,12 +246,14 @@ def first_difference(reference: Sequence[int], other: Sequence[int]) -> int | No
     return None if len(reference) == len(other) else min(len(reference), len(other))
 
 
-def parity_cells(parity: Parity) -> dict[str, str | int | float | bool | None]:
-    """The columns that a comparison's CSV has of parity; None where the workload has no such number.
+def parity_cells(parity: Parity | None) -> dict[str, str | int | float | bool | None]:
+    """The columns that a comparison's CSV has of parity; None where the workload has no such number, or no check was.
 
     ``loss_diff_max`` is in the loss's own unit (nats a token), ``first_divergence`` counts new tokens from 0 and is
     "none" where the whole text is the same.
     """
+    if parity is None:
+        return dict.fromkeys(PARITY_COLUMNS)
     angles = [measure.value for measure in parity.of("direction")]
     pairs = list(zip(parity.reference.losses, parity.asked.losses, strict=False))
     divergence = None

@@ -17,6 +17,7 @@ from explorer.config import RunConfig
 from explorer.engine.isolation import ProcessWorker, Worker, open_worker
 from explorer.messages import (
     Event,
+    Profiled,
     Reconfigure,
     Refused,
     RunEnded,
@@ -25,9 +26,11 @@ from explorer.messages import (
     Start,
     Stop,
     Text,
+    Verify,
     WorkerLost,
     WorkerReady,
 )
+from explorer.results.proof import Profile
 from explorer.results.sample import Sample
 
 ROOT = Path(__file__).parents[2]
@@ -187,6 +190,18 @@ def test_that_generation_streams_text_and_ends_by_itself(talk: Talk, tiny: RunCo
     assert [s.phase for s in samples[:2]] == ["prefill", "compile"]
     assert [s.step for s in samples] == list(range(24))
     assert "".join(e.text for e in talk.events if isinstance(e, Text))
+
+
+@pytest.mark.parametrize("shared", ["process"], indirect=True)
+def test_that_a_worker_in_a_process_takes_proofs_in_a_child_of_its_own(talk: Talk, tiny: RunConfig) -> None:
+    config = tiny.with_level("checkpointing", "alternate")
+    run = next(_ids)
+    talk.worker.send(Verify(run_id=run, proof=(config,)))
+    assert talk.ended(run).outcome == "completed"
+    (profiled,) = (e for e in talk.events if isinstance(e, Profiled))
+    assert profiled.config == config
+    assert isinstance(profiled.found, Profile), profiled.found
+    assert profiled.found.recomputed_blocks == (0,)
 
 
 @pytest.mark.parametrize(
