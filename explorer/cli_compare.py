@@ -5,25 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from explorer.cli_config import changed, config_from
+from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
-from explorer.experiments.compare import compare
+from explorer.experiments.check import check, unchecked, wanted
+from explorer.experiments.compare import Compared, compare
 from explorer.experiments.recording import record
-from explorer.experiments.single import wait_until_ready
-from explorer.messages import Compare, Event, Progress
+from explorer.experiments.steps import AskedToStop, Steps, drive, ready
+from explorer.messages import Compare, Event
 from explorer.optimizations import registry
 from explorer.results import export
 from explorer.results.atomic import check_target, replaced
 from explorer.results.blocks import Blocks, comparison_row, in_words
+from explorer.results.checks import Checks, checks_cells
+from explorer.results.checks import in_words as checks_in_words
 from explorer.results.label import label
 from explorer.results.log import RunLog
 
 ASSUMED_FLOOR = 0.005
 """Until this machine's own floor is measured: the share by which two equal arms may seem to differ."""
 RUN_IDS = (1, 2)
+CHECKS_ID = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +45,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--block-s", type=float, default=2.0, help="least seconds a block (default 2)")
     parser.add_argument("--floor", type=float, help="this machine's A/A floor, as a share (default 0.005, assumed)")
     parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
+    parser.add_argument("--no-parity", dest="parity", action="store_false", help="do not check the arms' numbers")
+    parser.add_argument("--no-proof", dest="proof", action="store_false", help="do not profile whether toggles ran")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,44 +73,64 @@ def run(args: argparse.Namespace) -> int:
             check_target(path)
     names = _names(arms)
     log = RunLog()
+    line = ProgressLine()
 
     def on_event(event: Event) -> None:
         record(log, event)
-        if isinstance(event, Progress) and sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{event.activity}")
+        line.show_event(event)
 
     def on_pair(blocks: Blocks) -> None:
-        interval = blocks.interval()
-        if interval is not None and sys.stderr.isatty():
-            i = interval
-            sys.stderr.write(f"\r\x1b[K{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
+        i = blocks.interval()
+        if i is not None:
+            line.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
 
-    worker = open_worker()
-    try:
-        wait_until_ready(worker, on_event)
-        for run_id, arm in zip(RUN_IDS, arms, strict=True):
-            log.begin_run(run_id, arm)
-        command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
-        blocks, ended_by, ended = compare(worker, command, on_event, on_pair, budget_s=args.budget_s)
-    finally:
-        worker.close()
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+    for run_id, arm in zip(RUN_IDS, arms, strict=True):
+        log.begin_run(run_id, arm)
+    command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
+    with ctrl_c_asks() as asked_to_stop:
+        steps = _measure(command, args, on_pair, asked_to_stop)
+        try:
+            compared, checks = drive(lambda: open_worker(in_process=args.in_process), steps, on_event)
+        finally:
+            line.clear()
+        interrupted = asked_to_stop()
     if args.samples is not None:
         export.write_samples(args.samples, log.runs)
-    if ended.problem is not None:
-        sys.stderr.write(f"error: {ended.problem}\n")
-        return 2 if ended.problem.bad_request else 1
-    result = blocks.result(floor=floor, floor_measured=args.floor is not None, ended_by=ended_by)
+    if compared.problem is not None:
+        sys.stderr.write(f"error: {compared.problem}\n")
+        return 2 if compared.problem.bad_request else 1
+    result = compared.blocks.result(floor=floor, floor_measured=args.floor is not None, ended_by=compared.ended_by)
     if result is None:
-        sys.stderr.write(f"error: {len(blocks.counted)} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
-        return 130 if ended_by == "stopped" else 1
-    row = {"a": names[0], "b": names[1], **comparison_row(result), **_arms_row(log)}
+        pairs = len(compared.blocks.counted)
+        sys.stderr.write(f"error: {pairs} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
+        return 130 if interrupted else 1
+    row = {"a": names[0], "b": names[1], **comparison_row(result), **_arms_row(log), **_checks_row(arms, checks)}
     if args.csv is not None:
         with replaced(args.csv) as file, export.text_writer(file) as text:
             export.write_rows(text, [row])
-    sys.stdout.write((json.dumps(row, indent=2) if args.json else in_words(result, a=names[0], b=names[1])) + "\n")
-    return 130 if ended_by == "stopped" else 0
+    if args.json:
+        sys.stdout.write(json.dumps(row, indent=2) + "\n")
+    else:
+        lines = [in_words(result, a=names[0], b=names[1])]
+        for config, name in zip(arms, names, strict=True):
+            if config in checks:
+                lines += checks_in_words(checks[config], name=name)
+        sys.stdout.write("\n".join(dict.fromkeys(lines)) + "\n")
+    return 130 if interrupted else 0
+
+
+def _measure(
+    command: Compare, args: argparse.Namespace, on_pair: Callable[[Blocks], None], asked_to_stop: AskedToStop
+) -> Steps[tuple[Compared, Mapping[RunConfig, Checks]]]:
+    """The blocks first, and then what would disturb them."""
+    yield from ready()
+    compared = yield from compare(command, budget_s=args.budget_s, asked_to_stop=asked_to_stop, on_pair=on_pair)
+    checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in command.arms}
+    verify = wanted(checks, run_id=CHECKS_ID, parity=args.parity, proof=args.proof, download=args.download)
+    measured = compared.problem is None and compared.blocks.interval() is not None
+    if verify is not None and measured and compared.worker_usable and not asked_to_stop():
+        checks = yield from check(verify, checks, asked_to_stop=asked_to_stop, on_found=lambda config, checks: None)
+    return compared, checks
 
 
 def _arm(base: RunConfig, settings: str) -> RunConfig:
@@ -123,3 +152,12 @@ def _arms_row(log: RunLog) -> dict[str, export.Cell]:
     row["memory_ratio"] = peaks[1] / peaks[0] if isinstance(peaks[0], int) and isinstance(peaks[1], int) else None
     shared = ("workload", "model", "weights", "device", "device_name", "seed", "driver", "torch", "triton", "cuda")
     return row | {name: a[name] for name in shared} | {"started_at": a["started_at"]}
+
+
+def _checks_row(arms: tuple[RunConfig, RunConfig], checks: Mapping[RunConfig, Checks]) -> dict[str, export.Cell]:
+    """Parity and proof of each arm."""
+    return {
+        f"{arm}_{name}": value
+        for arm, config in zip("ab", arms, strict=True)
+        for name, value in checks_cells(checks[config]).items()
+    }

@@ -3,62 +3,83 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from explorer.experiments.single import POLL_S, STOP_WITHIN_S, Worker
-from explorer.messages import BlockEnded, Compare, Event, Problem, RunEnded, Stop, WorkerLost
+from explorer.experiments.single import STOP_WITHIN_S
+from explorer.experiments.steps import AskedToStop, Order, Steps
+from explorer.messages import BlockEnded, Compare, Problem, RunEnded, Samples, Stop, WorkerLost
 from explorer.results.blocks import Block, Blocks, EndedBy
 
 
-def compare(
-    worker: Worker,
-    command: Compare,
-    on_event: Callable[[Event], None],
-    on_pair: Callable[[Blocks], None],
-    *,
-    budget_s: float,
-) -> tuple[Blocks, EndedBy, RunEnded]:
-    """Send ``command`` and measure until the rule is met or ``budget_s`` seconds after the first block.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What was measured of two arms, and why no more."""
 
-    ``on_event`` hears every event, ``on_pair`` the blocks so far after each pair. Returns the blocks, what ended
-    the measuring, and how the runs ended: failed with its problem, or stopped. Ctrl-C ends it as ``stopped``, with
-    what was measured; KeyboardInterrupt is not raised again.
+    blocks: Blocks
+    ended_by: EndedBy
+    peak_bytes: tuple[int, int]
+    """Of each arm: the largest sum of live tensors within a step, alone on the device; -1: not measured."""
+    problem: Problem | None = None
+    """Why it failed."""
+    worker_usable: bool = True
+    """Whether the worker is there and free."""
+
+
+def compare(
+    command: Compare, *, budget_s: float, asked_to_stop: AskedToStop, on_pair: Callable[[Blocks], None]
+) -> Steps[Compared]:
+    """Measure until the rule is met or ``budget_s`` seconds after the first block. The worker must be ready.
+
+    ``on_pair`` hears the blocks so far after each pair.
     """
     blocks = Blocks()
+    peaks = dict.fromkeys(command.run_ids, -1)
     ended_by: EndedBy = "stopped"
     deadline_s: float | None = None
-    worker.send(command)
-    settled = asked_to_stop = False
+    asked_at_s: float | None = None
+    settled = False
+
+    def outcome(problem: Problem | None = None, *, usable: bool = True) -> Compared:
+        first, second = (peaks[run_id] for run_id in command.run_ids)
+        return Compared(
+            blocks=blocks, ended_by=ended_by, peak_bytes=(first, second), problem=problem, worker_usable=usable
+        )
+
+    orders: Sequence[Order] = (command,)
     while True:
-        try:
-            for event in worker.drain():
-                on_event(event)
-                match event:
-                    case BlockEnded():
-                        block = Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)
-                        whole = len(blocks.pairs)
-                        blocks.add(event.arm, event.pair, block)
-                        if len(blocks.pairs) > whole:
-                            settled = blocks.settled()
-                            on_pair(blocks)
-                        if deadline_s is None:
-                            deadline_s = time.monotonic() + budget_s
-                    case RunEnded() if event.run_id == command.run_ids[1] or event.problem is not None:
-                        return blocks, ended_by, event
-                    case WorkerLost():
-                        problem = Problem(what="The worker died", why=event.last_words or f"status {event.exit_code}")
-                        return blocks, ended_by, RunEnded(run_id=command.run_ids[0], outcome="failed", problem=problem)
-                    case _:
-                        pass
-            if not asked_to_stop and deadline_s is not None:
-                if settled or time.monotonic() > deadline_s:
-                    ended_by = "settled" if settled else "budget"
-                    asked_to_stop = True
-                    worker.send(Stop(run_id=command.run_ids[0]))
-            elif asked_to_stop and deadline_s is not None and time.monotonic() > deadline_s + STOP_WITHIN_S:
-                return blocks, ended_by, RunEnded(run_id=command.run_ids[0], outcome="stopped")
-            time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            asked_to_stop = True
-            deadline_s = time.monotonic()
-            worker.send(Stop(run_id=command.run_ids[0]))
+        events = yield orders
+        orders = ()
+        for event in events:
+            match event:
+                case Samples() if event.run_id in peaks:
+                    steady = (s.peak_allocated_bytes for s in event.samples if s.phase == "steady")
+                    peaks[event.run_id] = max(peaks[event.run_id], *steady, -1)
+                case BlockEnded():
+                    whole = len(blocks.pairs)
+                    blocks.add(
+                        event.arm, event.pair, Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)
+                    )
+                    if len(blocks.pairs) > whole:
+                        settled = blocks.settled()
+                        on_pair(blocks)
+                    if deadline_s is None:
+                        deadline_s = time.monotonic() + budget_s
+                case RunEnded() if event.run_id == command.run_ids[1] or (
+                    event.run_id == command.run_ids[0] and event.problem is not None
+                ):
+                    return outcome(event.problem)
+                case WorkerLost():
+                    why = event.last_words or f"status {event.exit_code}"
+                    return outcome(Problem(what="The worker died", why=why), usable=False)
+                case _:
+                    pass
+        now_s = time.monotonic()
+        if asked_at_s is None:
+            spent = deadline_s is not None and now_s > deadline_s
+            if settled or spent or asked_to_stop():
+                ended_by = "settled" if settled else "budget" if spent else "stopped"
+                asked_at_s = now_s
+                orders = (Stop(run_id=command.run_ids[0]),)
+        elif now_s > asked_at_s + STOP_WITHIN_S:
+            return outcome(usable=False)

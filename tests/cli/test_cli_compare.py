@@ -13,14 +13,15 @@ from explorer.entry import main
 def tiny(tiny_model: Path, tmp_path: Path) -> list[str]:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(2000)))
-    return ["compare", "--model", str(tiny_model), "--device", "cpu", "--text", str(text), "--batch", "1", "--seq", "8"]
+    tiny = ["--model", str(tiny_model), "--device", "cpu", "--text", str(text), "--batch", "1", "--seq", "8"]
+    return ["compare", "--in-process", *tiny]
 
 
 def test_that_an_arm_with_many_times_the_work_is_called_slower(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, steps = tmp_path / "c.csv", tmp_path / "s.csv"
-    wide = ["--b", "batch=4,seq=64", "--block-s", "0.02", "--budget-s", "15"]
+    wide = ["--b", "batch=4,seq=64", "--block-s", "0.02", "--budget-s", "15", "--no-proof"]
     assert main([*tiny, *wide, "--csv", str(file), "--samples", str(steps), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     row = pandas.read_csv(file).iloc[0]
@@ -29,6 +30,8 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
     assert row["n_pairs"] >= 8
     assert (row["a_batch"], row["b_batch"], row["a_seq"], row["b_seq"]) == (1, 4, 8, 64)
     assert row["b"] == "batch 1 -> 4, seq 8 -> 64"
+    assert (row["a_parity"], row["b_parity"]) == ("reference", "reference")  # float32, whatever its batch
+    assert (row["a_proof"], row["b_proof"]) == ("not checked", "not checked")
     assert {row["a_dropout"], row["b_dropout"]} == {"off"}
     # The row's figures are those of its steps: the median of A's block medians over that of B's.
     table = pandas.read_csv(steps)
@@ -56,3 +59,20 @@ def test_that_a_wrong_comparison_is_refused_with_what_is_allowed(
     printed = capsys.readouterr()
     assert words in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_that_an_arms_numbers_stand_beside_its_speed(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.csv"
+    quick = ["--b", "gelu=torch", "--block-s", "0.01", "--budget-s", "1", "--no-proof"]
+    assert main([*tiny, *quick, "--csv", str(file)]) == 0
+    row = pandas.read_csv(file, keep_default_na=False).iloc[0]
+    assert (row["a_parity"], row["b_parity"]) == ("reference", "within tolerance")
+    assert row["b_parity_ok"] in (True, "true")
+    assert 0 < float(row["b_logits_rel_error"]) < 1e-5
+    assert float(row["b_grad_cosine_min"]) == pytest.approx(1.0, abs=1e-9)
+    assert row["b_first_divergence"] == "none"
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2] == "proof of + dropout off: not checked"
+    assert printed[3].startswith("parity of gelu hf -> torch: within tolerance; loss over 20 steps off by at most")
