@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import explorer
 from explorer.engine.facts import PACKAGES, VARIABLES, Facts, GpuFacts
-from explorer.engine.nvml import MEMORY_V2, close_nvml, find_device, open_nvml
+from explorer.engine.nvml import MEMORY_V2, close_nvml, find_device, memory_by_process, open_nvml
 
 T = TypeVar("T")
 
@@ -150,8 +150,7 @@ def _with_nvml(gpu: GpuFacts, nvml: Any | None, problem: str | None) -> GpuFacts
     if handle is None:
         return replace(gpu, nvml_problem=problem)
     memory = _told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2), None)
-    processes: list[Any] = _told(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle), [])
-    own = sum(int(process.usedGpuMemory or 0) for process in processes if process.pid == os.getpid())
+    own = _told(lambda: memory_by_process(nvml, handle).get(os.getpid()), None) or 0
     return replace(
         gpu,
         free_memory_bytes=None if memory is None else int(memory.free),

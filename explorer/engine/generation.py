@@ -59,6 +59,7 @@ class GenerationLoop:
         self._warmup = WarmUp()
         self._segment = 0
         self._text: list[str] = []
+        self._began_s = 0.0
         self._decoder: Decoder | None = None
         self.begin_text()
 
@@ -101,6 +102,7 @@ class GenerationLoop:
         self._begin_rows(texts)
         self._decoder = (self._run.decoder or HfDecoder)(self._run, self._rows)
         self._pipeline.restart()
+        self._began_s = time.perf_counter()
 
     def _texts(self) -> list[torch.Tensor]:
         """Each row's tokens without empty slots, int64 (n,): all of them, or the last half of the context's worth."""
@@ -205,8 +207,5 @@ class GenerationLoop:
             host_ms=note.host_ms,
             peak_allocated_bytes=note.peak_allocated_bytes,
             reserved_bytes=note.reserved_bytes,
-            device_used_bytes=reading.device_used_bytes,
-            power_w=reading.power_w,
-            temperature_c=reading.temperature_c,
-            sm_clock_mhz=reading.sm_clock_mhz,
+            **reading.sample_fields(since_s=self._began_s),
         )

@@ -7,6 +7,13 @@ import torch
 from explorer.engine.resident import resident_bytes
 
 
+def held_bytes(device_id: str) -> int:
+    """What torch's allocator holds of the CUDA device now, its cache included; 0 before it holds any."""
+    # The nested form: memory_reserved() flattens and sorts some 200 counters at each call (torch 2.11 and 2.13).
+    stats = torch.cuda.memory_stats_as_nested_dict(device_id)
+    return int(stats["reserved_bytes"]["all"]["current"]) if stats else 0
+
+
 class StepMemory:
     """Peak and held memory of ``device``, step by step: ``begin``, the step, ``read``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
@@ -35,6 +36,19 @@ def close_nvml(nvml: Any) -> None:
         nvml.nvmlShutdown()
     except (nvml.NVMLError, OSError):
         return
+
+
+def memory_by_process(nvml: Any, handle: Any) -> dict[int, int | None]:
+    """Bytes of the device that each process holds, by its number; None where NVML does not tell (WSL2, Windows).
+
+    Raises:
+        nvml.NVMLError: processes are not told at all.
+    """
+    processes = list(nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    with contextlib.suppress(nvml.NVMLError, AttributeError):  # what cannot draw says that it does not support this
+        processes += nvml.nvmlDeviceGetGraphicsRunningProcesses(handle)
+    # A process that computes and draws is in both lists, with all that it holds.
+    return {int(p.pid): None if p.usedGpuMemory is None else int(p.usedGpuMemory) for p in processes}
 
 
 def find_device(nvml: Any, uuid: str | None) -> tuple[Any | None, str | None]:

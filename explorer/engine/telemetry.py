@@ -7,11 +7,19 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from explorer.engine.nvml import MEMORY_V2, PERMANENT_ERRORS, close_nvml, find_device, open_nvml
+from explorer.engine.memory import held_bytes
+from explorer.engine.nvml import (
+    MEMORY_V2,
+    PERMANENT_ERRORS,
+    close_nvml,
+    find_device,
+    memory_by_process,
+    open_nvml,
+)
 from explorer.engine.resident import resident_bytes
 from explorer.results.environment import DeviceInfo
 from explorer.results.sample import NAN
@@ -33,7 +41,13 @@ class Reading:
     device_used_bytes: int = -1
     """In use on the whole device, by whomever, the driver's own reserve apart; on the CPU this process's memory."""
     process_used_bytes: int = -1
-    """Of which by this process. NVML does not tell on WSL2 and in some containers."""
+    """Of which by this process. NVML does not tell on WSL2, nor in containers that number processes anew."""
+    context_bytes: int = -1
+    """Of which beyond torch's allocator: CUDA's context, code, libraries' workspaces."""
+    other_processes_bytes: int = -1
+    """Of ``device_used_bytes`` by others; not told where this process cannot be told from them."""
+    driver_reserved_bytes: int = -1
+    """The driver's own reserve, which no process can use."""
     power_w: float = NAN
     """Averaged by the driver over about a second on most cards."""
     temperature_c: float = NAN
@@ -44,6 +58,28 @@ class Reading:
     """NVML's bit mask of what holds the clock down; one bit alone is no disturbance, a drop of the clock is."""
     time_s: float = NAN
     """By time.perf_counter()."""
+
+    def sample_fields(self, *, since_s: float) -> Mapping[str, Any]:
+        """What of it goes into a Sample.
+
+        ``since_s``: when, by time.perf_counter(), the segment or block of the sample began. Energy read before that
+        was used by something else.
+        """
+        return {
+            "device_used_bytes": self.device_used_bytes,
+            "context_bytes": self.context_bytes,
+            "other_processes_bytes": self.other_processes_bytes,
+            "driver_reserved_bytes": self.driver_reserved_bytes,
+            "power_w": self.power_w,
+            "temperature_c": self.temperature_c,
+            "sm_clock_mhz": self.sm_clock_mhz,
+            "energy_j": self.energy_mj / 1e3 if self.energy_mj >= 0 and self.time_s >= since_s else NAN,
+            "read_at_s": self.time_s,
+        }
+
+
+Source = Callable[[], Mapping[str, float]]
+"""Reads some fields of ``Reading`` in one moment."""
 
 
 class Telemetry:
@@ -58,7 +94,7 @@ class Telemetry:
         """Why power, temperature and clock are not read, or None where they are."""
         self._nvml: Any | None = None
         self._prepare: Callable[[], None] = _nothing
-        self._fields = self._sources(device, nvml)
+        self._sources = self._find_sources(device, nvml)
         self._stop = threading.Event()
         self._latest = self._read()
         self._thread = threading.Thread(target=self._loop, name="telemetry", daemon=True)
@@ -76,31 +112,31 @@ class Telemetry:
             close_nvml(self._nvml)
             self._nvml = None
 
-    def _sources(self, device: DeviceInfo, nvml: Any | None) -> dict[str, Callable[[], float]]:
-        """By field of ``Reading``, what reads it on this device."""
+    def _find_sources(self, device: DeviceInfo, nvml: Any | None) -> list[Source]:
+        """What can be read on this device."""
         if device.kind == "cpu":
             self.problem = "the CPU is not read"
-            return {"device_used_bytes": resident_bytes, "process_used_bytes": resident_bytes}
+            return [_resident]
         opened, problem = open_nvml(nvml)
         if opened is not None:
             handle, problem = find_device(opened, device.uuid)
             if handle is not None:
                 self._nvml = opened
-                return _nvml_fields(opened, handle)
+                return _nvml_sources(opened, handle, device.id)
             close_nvml(opened)
         self.problem = problem
         self._prepare = _let_others_capture
-        return {"device_used_bytes": lambda: _used_by_torch(device.id)}
+        return [lambda: {"device_used_bytes": _used_by_torch(device.id)}]
 
     def _read(self) -> Reading:
         values: dict[str, Any] = {}
-        for name, read in list(self._fields.items()):
+        for source in list(self._sources):
             try:
-                values[name] = read()
+                values |= source()
             except _errors(self._nvml) as error:
                 permanent = getattr(error, "value", None) in PERMANENT_ERRORS
                 if permanent or isinstance(error, AttributeError):
-                    del self._fields[name]
+                    self._sources.remove(source)
         return Reading(time_s=time.perf_counter(), **values)
 
     def _loop(self) -> None:
@@ -120,24 +156,42 @@ def _errors(nvml: Any | None) -> tuple[type[BaseException], ...]:
     return (*own, AttributeError, OSError, RuntimeError, ValueError)
 
 
-def _nvml_fields(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
+def _resident() -> Mapping[str, float]:
+    resident = resident_bytes()
+    return {"device_used_bytes": resident, "process_used_bytes": resident}
+
+
+def _nvml_sources(nvml: Any, handle: Any, device_id: str) -> list[Source]:
     own_pid = os.getpid()
 
-    def process_used() -> int:
-        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-            if process.pid == own_pid and process.usedGpuMemory is not None:
-                return int(process.usedGpuMemory)
-        return -1
+    def memory() -> Mapping[str, float]:
+        told = nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2)
+        return {"device_used_bytes": int(told.used), "driver_reserved_bytes": int(told.reserved)}
 
-    return {
-        "device_used_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2).used),
-        "process_used_bytes": process_used,
-        "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
-        "temperature_c": lambda: float(nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU)),
-        "sm_clock_mhz": lambda: float(nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM)),
-        "energy_mj": lambda: int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)),
-        "throttle_reasons": lambda: int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
-    }
+    def processes() -> Mapping[str, float]:
+        held = held_bytes(device_id)
+        used = memory_by_process(nvml, handle)
+        own = used.pop(own_pid, None)
+        if own is None:
+            return {}
+        told = {"process_used_bytes": own}
+        # An allocator that grew meanwhile would make the context seem to grow.
+        if held_bytes(device_id) == held:
+            told["context_bytes"] = own - held
+        others = [size for size in used.values() if size is not None]
+        if len(others) == len(used):
+            told["other_processes_bytes"] = sum(others)
+        return told
+
+    return [
+        memory,
+        processes,
+        lambda: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1e3},
+        lambda: {"temperature_c": float(nvml.nvmlDeviceGetTemperature(handle, _TEMPERATURE_GPU))},
+        lambda: {"sm_clock_mhz": float(nvml.nvmlDeviceGetClockInfo(handle, _CLOCK_SM))},
+        lambda: {"energy_mj": int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))},
+        lambda: {"throttle_reasons": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))},
+    ]
 
 
 def _used_by_torch(device_id: str) -> int:

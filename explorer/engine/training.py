@@ -79,6 +79,7 @@ class TrainingLoop:
         self._block = -1
         self._alone = True
         self._after_pause = False
+        self._began_s = 0.0
         self.next_step = 0
         self.finished = False  # training goes on until it is stopped
 
@@ -89,6 +90,7 @@ class TrainingLoop:
         self._warmup = WarmUp()
         self._run.model.train()
         self._pipeline.restart()
+        self._began_s = time.perf_counter()
 
     def begin_block(self, block: int, *, alone: bool) -> None:
         """Go on in the same segment after a pause, with block ``block`` of a comparison.
@@ -98,6 +100,7 @@ class TrainingLoop:
         self._block, self._alone = block, alone
         self._after_pause = True
         self._pipeline.restart()
+        self._began_s = time.perf_counter()
 
     def step(self) -> None:
         """Submit one training step."""
@@ -162,8 +165,5 @@ class TrainingLoop:
             synchronizations=note.synchronizations,
             peak_allocated_bytes=note.peak_allocated_bytes if self._alone else -1,
             reserved_bytes=note.reserved_bytes if self._alone else -1,
-            device_used_bytes=reading.device_used_bytes,
-            power_w=reading.power_w,
-            temperature_c=reading.temperature_c,
-            sm_clock_mhz=reading.sm_clock_mhz,
+            **reading.sample_fields(since_s=self._began_s),
         )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.config import RunConfig
+from explorer.results import memory
 from explorer.results.atomic import replaced
 from explorer.results.environment import Environment
 from explorer.results.log import RunRecord
@@ -57,11 +58,14 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     row |= settings
     figures = dataclasses.asdict(record.summary(segment))
     row |= {_SUMMARY_HEADERS.get(name, name): value for name, value in figures.items()}
+    peak, held = figures["peak_allocated_bytes"], figures["reserved_bytes"]
+    row["cached_bytes"] = held - peak if peak >= 0 and held >= 0 and config.device != "cpu" else None
     row["driver"] = _device(environment, config, "driver") or (environment and environment.driver)
     row |= {name: environment and getattr(environment, name) for name in _VERSIONS}
     row["started_at"] = kept.segment.started_at
     row["outcome"] = record.outcome
     row["problem"] = record.problem
+    row["notes"] = "; ".join(record.notes)
     row["changes"] = "; ".join(kept.segment.changes)
     return {name: _measured(name, value) for name, value in row.items()}
 
@@ -114,12 +118,16 @@ def write_sample_rows(file: io.TextIOWrapper, records: Iterable[RunRecord]) -> N
     writer = csv.writer(file, lineterminator="\r\n")
     # Which step it was comes first, as a person reads it; the rest in the order of Sample.
     names = ["segment", "step", *(name for name in DTYPES if name not in ("segment", "step"))]
-    writer.writerow(["run", *names, "tokens_per_s"])
+    writer.writerow(["run", *names, "tokens_per_s", "cached_bytes", "memory_unexplained_bytes"])
     for record in records:
+        on_cpu = any(kept.config.device == "cpu" for kept in record.segments)
         for start in range(0, len(record.columns), _BLOCK_ROWS):
             columns = record.columns.columns(slice(start, start + _BLOCK_ROWS))
             cells = [_cells(name, columns[name]) for name in names]
             cells.append(_cells("tokens_per_s", tokens_per_s(columns)))
+            # On the CPU there is no allocator with a cache: what it holds is the worker's resident memory.
+            cells.append([""] * len(cells[0]) if on_cpu else _whole(memory.cached_bytes(columns)))
+            cells.append(_whole(memory.unexplained_bytes(columns)))
             writer.writerows((record.run_id, *row) for row in zip(*cells, strict=True))
 
 
@@ -142,6 +150,11 @@ def _cells(name: str, column: NDArray[Any]) -> list[Any]:
     if column.dtype == np.float64 and not np.isnan(column).any():
         return values
     return [_cell(_measured(name, value)) for value in values]
+
+
+def _whole(sizes: NDArray[np.float64]) -> list[int | str]:
+    """Sizes as whole numbers of bytes; those not measured as empty cells."""
+    return ["" if math.isnan(size) else int(size) for size in sizes.tolist()]
 
 
 def _cell(value: Cell) -> str | int | float:

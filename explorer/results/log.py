@@ -49,6 +49,8 @@ class RunRecord:
     """When it was begun: ISO 8601 with offset."""
     pieces: list[str] = field(default_factory=list)
     """The text as it came; ``text`` is all of it."""
+    notes: list[str] = field(default_factory=list)
+    """What was seen of the machine that bears on the numbers, before the run and during it, oldest first."""
     capacity: int = 1_000_000
     columns: SampleColumns = field(init=False)
     _dropped: dict[int, Tally] = field(default_factory=dict)
@@ -163,6 +165,10 @@ class RunLog:
 
     def append_text(self, run_id: int, text: str) -> None:
         self.run(run_id).pieces.append(text)
+
+    def note(self, run_id: int, text: str) -> None:
+        """Keep what was seen of the machine."""
+        self.run(run_id).notes.append(text)
 
     def end(self, run_id: int, outcome: Literal["completed", "stopped", "failed"], problem: str | None = None) -> None:
         """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""

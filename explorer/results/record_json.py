@@ -25,6 +25,7 @@ def record_to_dict(record: RunRecord) -> dict[str, Any]:
         "text": record.text,
         "outcome": record.outcome,
         "problem": record.problem,
+        "notes": list(record.notes),
     }
 
 
@@ -48,6 +49,7 @@ def record_from_dict(values: Mapping[str, Any], *, run_id: int) -> RunRecord:
             segments=[segment_from_dict(kept) for kept in values["segments"]],
             outcome=values["outcome"],
             problem=values["problem"],
+            notes=[str(note) for note in values.get("notes", ())],
             pieces=[str(values["text"])],
         )
     except KeyError as error:

@@ -41,7 +41,7 @@ class SampleColumns:
     Grows by doubling to ``capacity`` rows; after that an eighth of them, the oldest, is dropped at a time.
 
     Args:
-        capacity: most rows held. A row is 138 bytes.
+        capacity: most rows held. A row is 178 bytes.
         dropping: called with the columns about to be dropped, so that sums over a whole run can stay right.
     """
 

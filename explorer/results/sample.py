@@ -46,10 +46,20 @@ class Sample:
     reserved_bytes: int = -1
     """What the allocator held from the device, its cache included."""
     device_used_bytes: int = -1
-    """Memory in use on the whole device, by whomever; on the CPU the worker's resident memory."""
+    """Memory in use on the whole device, by whomever, without the driver's reserve; on the CPU the worker's resident
+    memory."""
+    context_bytes: int = -1
+    """What the worker's process held of the device beyond its allocator: CUDA's context, code, workspaces."""
+    other_processes_bytes: int = -1
+    driver_reserved_bytes: int = -1
+    """What the driver keeps for itself; not part of ``device_used_bytes``."""
     power_w: float = NAN
     temperature_c: float = NAN
     sm_clock_mhz: float = NAN
+    energy_j: float = NAN
+    """The device's energy counter as of ``read_at_s``; only differences mean anything."""
+    read_at_s: float = NAN
+    """When energy, power, clock and the device's memory were read, by the worker's clock; likewise."""
 
     @property
     def tokens_per_s(self) -> float:

@@ -29,6 +29,9 @@ _TYPES: Mapping[type[np.generic], str] = {
 }
 
 
+_NOTES = "TEXT NOT NULL DEFAULT '[]'"
+
+
 def _column(name: str) -> str:
     kind = _TYPES[DTYPES[name]]
     return f"{name} {kind}" + (f" DEFAULT {int(DEFAULTS[name])}" if name in DEFAULTS and kind != "REAL" else "")
@@ -39,7 +42,7 @@ _SCHEMA = f"""
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE, started_at TEXT NOT NULL, seen_at REAL NOT NULL,
     config TEXT NOT NULL, reference TEXT NOT NULL, outcome TEXT NOT NULL, problem TEXT, samples INTEGER NOT NULL,
-    device_name TEXT, origin TEXT, environment TEXT);
+    device_name TEXT, origin TEXT, environment TEXT, notes {_NOTES});
 CREATE TABLE segments (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, content TEXT NOT NULL,
     summary TEXT NOT NULL, PRIMARY KEY (run, position)) WITHOUT ROWID;
 CREATE TABLE texts (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, piece TEXT NOT NULL,
@@ -64,11 +67,18 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Add the columns of samples that were not measured yet when the file was made."""
+    """Add the columns of samples that were not measured yet when the file was made, and that of runs' notes."""
     there = sample_columns(connection)
     for name in DTYPES:
         if name not in there:
             connection.execute(f"ALTER TABLE samples ADD COLUMN {_column(name)}")
+    if not has_notes(connection):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN notes {_NOTES}")
+
+
+def has_notes(connection: sqlite3.Connection) -> bool:
+    """Whether runs have notes in this file."""
+    return any(row[1] == "notes" for row in connection.execute("PRAGMA table_info(runs)"))
 
 
 def sample_columns(connection: sqlite3.Connection) -> list[str]:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.results import memory
+from explorer.results.energy import joules_per_token
 from explorer.results.ring import PHASE_CODES, Columns
 from explorer.results.sample import NAN, Phase
 
@@ -75,6 +77,9 @@ class Tally:
     peak_allocated_bytes: int = -1
     reserved_bytes: int = -1
     device_used_bytes: int = -1
+    context_bytes: int = -1
+    other_processes_bytes: int = -1
+    driver_reserved_bytes: int = -1
 
     def __add__(self, later: Tally) -> Tally:
         if not later.steps:
@@ -92,6 +97,9 @@ class Tally:
             peak_allocated_bytes=max(self.peak_allocated_bytes, later.peak_allocated_bytes),
             reserved_bytes=max(self.reserved_bytes, later.reserved_bytes),
             device_used_bytes=max(self.device_used_bytes, later.device_used_bytes),
+            context_bytes=max(self.context_bytes, later.context_bytes),
+            other_processes_bytes=max(self.other_processes_bytes, later.other_processes_bytes),
+            driver_reserved_bytes=max(self.driver_reserved_bytes, later.driver_reserved_bytes),
         )
 
 
@@ -123,6 +131,9 @@ def tally(columns: Columns) -> Tally:
         peak_allocated_bytes=largest("peak_allocated_bytes"),
         reserved_bytes=largest("reserved_bytes"),
         device_used_bytes=largest("device_used_bytes"),
+        context_bytes=largest("context_bytes"),
+        other_processes_bytes=largest("other_processes_bytes"),
+        driver_reserved_bytes=largest("driver_reserved_bytes"),
     )
 
 
@@ -155,9 +166,17 @@ class SegmentSummary:
     tokens_per_s_p5: float
     tokens_per_s_p95: float
     peak_allocated_bytes: int
-    """Largest sum of live tensors within a step that counts, or within prefill; likewise the next two."""
+    """Largest sum of live tensors within a step that counts, or within prefill; likewise the next five."""
     reserved_bytes: int
     device_used_bytes: int
+    context_bytes: int
+    other_processes_bytes: int
+    driver_reserved_bytes: int
+    memory_unexplained_bytes: int | None
+    """``device_used_bytes`` without the allocator's, the context's and other processes' part: how far the parts, each
+    measured, miss the whole. Median over the steps that count; negative where the parts are more; None: not known."""
+    joules_per_token: float
+    """By the device's energy counter over the steps that count; see ``energy.joules_per_token``."""
     loss_first: float
     """Loss of the segment's first sample, warm-up or not."""
     loss_last: float
@@ -197,6 +216,11 @@ def summary(columns: Columns, dropped: Tally | None = None) -> SegmentSummary:
         peak_allocated_bytes=total.peak_allocated_bytes,
         reserved_bytes=total.reserved_bytes,
         device_used_bytes=total.device_used_bytes,
+        context_bytes=total.context_bytes,
+        other_processes_bytes=total.other_processes_bytes,
+        driver_reserved_bytes=total.driver_reserved_bytes,
+        memory_unexplained_bytes=_median_bytes(memory.unexplained_bytes(columns)[counted]),
+        joules_per_token=joules_per_token({name: column[counted] for name, column in columns.items()}),
         loss_first=total.loss_first,
         loss_last=total.loss_last,
         skipped_steps=total.skipped_steps,
@@ -217,6 +241,12 @@ def tokens_per_s(columns: Columns) -> NDArray[np.float64]:
     rates = np.full(len(step_ms), NAN)
     np.divide(columns["tokens"] * 1e3, step_ms, out=rates, where=step_ms > 0)
     return rates
+
+
+def _median_bytes(sizes: NDArray[np.float64]) -> int | None:
+    """The median of those that are known."""
+    known = sizes[np.isfinite(sizes)]
+    return round(float(np.median(known))) if len(known) else None
 
 
 def _counted(phase: NDArray[Any]) -> NDArray[np.bool_]:

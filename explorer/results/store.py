@@ -21,6 +21,7 @@ from explorer.results.export import device_name
 from explorer.results.log import RunRecord
 from explorer.results.record_json import record_from_dict, segment_to_dict
 from explorer.results.sample_rows import read_samples, write_samples
+from explorer.results.schema import has_notes
 from explorer.results.stored import LOST, Listing, StoredComparison, as_of_now, list_comparisons, list_runs
 
 
@@ -230,7 +231,7 @@ class Store:
         latest = record.segments[-1].config if record.segments else record.config
         self._connection.execute(
             "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, device_name = ?, outcome = ?, problem = ?,"
-            " samples = ? WHERE id = ?",
+            " samples = ?, notes = ? WHERE id = ?",
             (
                 time.time(),
                 json.dumps(record.reference.to_dict()),
@@ -239,6 +240,7 @@ class Store:
                 record.outcome,
                 None if record.problem is None else _storable(record.problem),
                 total,
+                json.dumps(record.notes),
                 run,
             ),
         )
@@ -284,12 +286,14 @@ class Store:
 
     def _read(self, id: int) -> RunRecord:
         row = self._connection.execute(
-            "SELECT uid, started_at, config, reference, environment, outcome, problem, seen_at FROM runs WHERE id = ?",
+            "SELECT uid, started_at, config, reference, environment, outcome, problem, seen_at, "
+            + ("notes" if has_notes(self._connection) else "'[]'")
+            + " FROM runs WHERE id = ?",
             (id,),
         ).fetchone()
         if row is None:
             raise ValueError(f"no stored run has the number {id}; the list of runs has those there are")
-        uid, started_at, config, reference, environment, outcome, problem, seen_at = row
+        uid, started_at, config, reference, environment, outcome, problem, seen_at, notes = row
         outcome, problem = as_of_now(outcome, problem, seen_at)
         texts = self._connection.execute("SELECT piece FROM texts WHERE run = ? ORDER BY position", (id,))
         segments = self._connection.execute("SELECT content FROM segments WHERE run = ? ORDER BY position", (id,))
@@ -304,6 +308,7 @@ class Store:
                 "text": "".join(piece for (piece,) in texts),
                 "outcome": outcome,
                 "problem": problem,
+                "notes": json.loads(notes),
             }
             record = record_from_dict(values, run_id=id)
             for block in read_samples(self._connection, id):

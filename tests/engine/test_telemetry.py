@@ -2,6 +2,8 @@
 
 import math
 import os
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -57,12 +59,18 @@ class Nvml:
 
     def nvmlDeviceGetMemoryInfo(self, handle, version):
         assert (handle, version) == ("handle", 0x02000028)
-        return self._answer("nvmlDeviceGetMemoryInfo", SimpleNamespace(used=7_000, free=1_000))
+        return self._answer("nvmlDeviceGetMemoryInfo", SimpleNamespace(used=7_200, free=1_000, reserved=600))
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle):
         own = SimpleNamespace(pid=os.getpid(), usedGpuMemory=5_000)
         other = SimpleNamespace(pid=os.getpid() + 1, usedGpuMemory=2_000)
         return self._answer("nvmlDeviceGetComputeRunningProcesses", [other, own])
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle):
+        # The other process draws too; a third one only draws.
+        both = SimpleNamespace(pid=os.getpid() + 1, usedGpuMemory=2_000)
+        desktop = SimpleNamespace(pid=1, usedGpuMemory=150)
+        return self._answer("nvmlDeviceGetGraphicsRunningProcesses", [both, desktop])
 
     def nvmlDeviceGetPowerUsage(self, handle):
         return self._answer("nvmlDeviceGetPowerUsage", 540_500)
@@ -82,10 +90,17 @@ class Nvml:
         return self._answer("nvmlDeviceGetCurrentClocksThrottleReasons", 4)
 
 
+def held(size):
+    """What torch tells of an allocator that holds ``size`` bytes."""
+    return {"reserved_bytes": {"all": {"current": size}}}
+
+
 @pytest.fixture
-def start():
-    """Starts telemetry; whatever a test started is closed after it."""
+def start(monkeypatch):
+    """Starts telemetry; whatever a test started is closed after it. torch holds 4400 bytes where it has no GPU."""
     started = []
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda device: held(4_400))
 
     def begin(device, nvml=None):
         started.append(Telemetry(device, nvml))
@@ -115,8 +130,11 @@ def without_time(reading):
 
 
 FULL = Reading(
-    device_used_bytes=7_000,
+    device_used_bytes=7_200,
     process_used_bytes=5_000,
+    context_bytes=5_000 - 4_400,
+    other_processes_bytes=2_150,
+    driver_reserved_bytes=600,
     power_w=540.5,
     temperature_c=61.0,
     sm_clock_mhz=1980.0,
@@ -147,7 +165,7 @@ def test_that_a_field_which_is_not_supported_is_not_told_nor_asked_again(start):
     telemetry = start(GPU, nvml)
     reading = later(telemetry, lambda reading: True)
     assert math.isnan(reading.power_w)
-    assert (reading.temperature_c, reading.device_used_bytes) == (61.0, 7_000)
+    assert (reading.temperature_c, reading.device_used_bytes) == (61.0, 7_200)
     assert nvml.calls.count("nvmlDeviceGetPowerUsage") == 1
 
 
@@ -158,10 +176,39 @@ def test_that_a_function_which_this_pynvml_lacks_leaves_the_others(start, monkey
 
 
 @pytest.mark.parametrize("processes", [[], [SimpleNamespace(pid=os.getpid(), usedGpuMemory=None)]])
-def test_that_memory_by_process_is_not_told_where_nvml_hides_it(start, monkeypatch, processes):
+def test_that_no_memory_is_told_apart_where_nvml_hides_which_is_ours(start, monkeypatch, processes):
     monkeypatch.setattr(Nvml, "nvmlDeviceGetComputeRunningProcesses", lambda self, handle: processes)
     reading = start(GPU, Nvml()).latest()
-    assert (reading.process_used_bytes, reading.device_used_bytes) == (-1, 7_000)
+    told = (reading.process_used_bytes, reading.context_bytes, reading.other_processes_bytes)
+    assert told == (-1, -1, -1)
+    assert (reading.device_used_bytes, reading.driver_reserved_bytes) == (7_200, 600)
+
+
+def test_that_others_are_not_told_where_one_of_them_hides_what_it_holds(start, monkeypatch):
+    hidden = [SimpleNamespace(pid=77, usedGpuMemory=None)]
+    monkeypatch.setattr(Nvml, "nvmlDeviceGetGraphicsRunningProcesses", lambda self, handle: hidden)
+    reading = start(GPU, Nvml()).latest()
+    assert (reading.context_bytes, reading.other_processes_bytes) == (600, -1)
+
+
+def test_that_the_context_is_not_told_while_the_allocator_grows(start, monkeypatch):
+    sizes = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda device: held(next(sizes)))
+    reading = start(GPU, Nvml()).latest()
+    assert (reading.context_bytes, reading.process_used_bytes, reading.other_processes_bytes) == (-1, 5_000, 2_150)
+
+
+def test_that_a_device_which_cannot_draw_is_told_by_its_compute_processes(start):
+    reading = start(GPU, Nvml(nvmlDeviceGetGraphicsRunningProcesses=NOT_SUPPORTED)).latest()
+    assert (reading.process_used_bytes, reading.other_processes_bytes) == (5_000, 2_000)
+
+
+def test_that_a_sample_takes_no_energy_from_before_it():
+    reading = Reading(energy_mj=1_500, time_s=10.0, device_used_bytes=7, context_bytes=5)
+    fields = reading.sample_fields(since_s=10.0)
+    assert (fields["energy_j"], fields["read_at_s"], fields["context_bytes"]) == (1.5, 10.0, 5)
+    assert math.isnan(reading.sample_fields(since_s=10.1)["energy_j"])
+    assert math.isnan(Reading(time_s=10.0).sample_fields(since_s=0.0)["energy_j"])
 
 
 def test_that_what_fails_amid_a_run_is_not_told_until_it_answers_again(start):
@@ -234,6 +281,35 @@ def test_that_resident_memory_is_what_the_system_counts():
         kib = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
     # Two looks at a running process, and the kernel folds its counters per thread now and then.
     assert abs(resident_bytes() - kib * 1024) < 2**22
+
+
+OTHER = """
+import sys, torch
+held = torch.empty(3 * 2**30, dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+print(torch.cuda.memory_reserved(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.gpu
+def test_that_a_second_process_and_our_own_bands_add_up_to_what_is_used(start):
+    from explorer.engine.device import environment
+
+    device = environment().device("cuda")
+    held_here = torch.ones(2**28, device=device.id)  # 1 GiB in float32
+    telemetry = start(device)
+    before = later(telemetry, lambda reading: reading.context_bytes > 0)
+    with subprocess.Popen([sys.executable, "-c", OTHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert int(other.stdout.readline()) == 3 * 2**30
+        after = later(telemetry, lambda r: r.other_processes_bytes - before.other_processes_bytes > 3 * 2**30, 20.0)
+        # Besides its tensor the other process has a context, as ours has.
+        theirs = after.other_processes_bytes - before.other_processes_bytes - after.context_bytes
+        assert theirs == pytest.approx(3 * 2**30, rel=0.02)
+        bands = torch.cuda.memory_reserved() + after.context_bytes + after.other_processes_bytes
+        assert bands == pytest.approx(after.device_used_bytes, rel=0.02)
+        assert torch.cuda.memory_reserved() >= held_here.nbytes
+        assert after.driver_reserved_bytes > 0
 
 
 @pytest.mark.gpu

@@ -87,6 +87,37 @@ def test_that_pandas_reads_back_every_segment_exactly(tmp_path: Path):
     assert frame.reserved_bytes.isna().all()
 
 
+def test_that_the_bands_of_memory_and_what_they_miss_are_columns(tmp_path: Path):
+    log = RunLog()
+    for run_id, device in ((1, "cuda:0"), (2, "cpu")):
+        config = RunConfig(device=device)
+        log.begin_run(run_id, config)
+        log.begin_segment(run_id, config, Segment(index=0, first_step=0, changes=(), started_at="2026"))
+        sizes = {"peak_allocated_bytes": 60, "reserved_bytes": 100, "device_used_bytes": 150}
+        told = {"context_bytes": 30, "other_processes_bytes": 17, "driver_reserved_bytes": 9} if run_id == 1 else {}
+        log.append(
+            run_id,
+            [
+                Sample(step=i, segment=0, phase="steady", time_s=i, tokens=1, step_ms=1.0, **sizes, **told)
+                for i in range(3)
+            ],
+        )
+    log.note(1, "power is capped at 400 of 700 W")
+    log.note(1, "the clock fell")
+    gpu, cpu = segment_rows(log.runs, toggles=TOGGLES)
+    bands = ("peak_allocated_bytes", "cached_bytes", "context_bytes", "other_processes_bytes", "driver_reserved_bytes")
+    assert [gpu[name] for name in bands] == [60, 40, 30, 17, 9]
+    assert (gpu["device_used_bytes"], gpu["memory_unexplained_bytes"]) == (150, 150 - 100 - 30 - 17)
+    assert [cpu[name] for name in (*bands[1:], "memory_unexplained_bytes")] == [None] * 5
+    assert gpu["notes"] == "power is capped at 400 of 700 W; the clock fell"
+    write_samples(tmp_path / "steps.csv", log.runs)
+    with (tmp_path / "steps.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["cached_bytes"], row["memory_unexplained_bytes"]) for row in rows] == [("40", "3")] * 3 + [
+        ("", "")
+    ] * 3
+
+
 def test_that_the_file_is_rfc_4180_with_crlf_and_quotes(tmp_path: Path):
     path = tmp_path / "out.csv"
     write_segments(path, log_of().runs, toggles=TOGGLES)
@@ -105,7 +136,7 @@ def test_that_every_measured_column_carries_its_unit(tmp_path: Path):
     header = pd.read_csv(path).columns
     without = {"run", "segment", "step", "block", "phase", "tokens", "loss", "grad_norm", "loss_scale", "skipped"}
     for name in set(header) - without - {"synchronizations"}:
-        assert name.endswith(("_ms", "_s", "_bytes", "_w", "_c", "_mhz")), name
+        assert name.endswith(("_ms", "_s", "_bytes", "_w", "_c", "_mhz", "_j")), name
     assert header.is_unique
     assert pd.Index(segment_row(log_of().run(1), 0, toggles=TOGGLES)).is_unique
 

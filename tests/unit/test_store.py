@@ -64,6 +64,7 @@ def begun(number: int = 1) -> tuple[RunLog, RunRecord]:
     log.begin_segment(number, CONFIG, Segment(index=0, first_step=0, changes=(), started_at="2026-01-02T03:04:05Z"))
     log.append(number, samples(0, 40))
     log.append_text(number, "Once ")
+    log.note(number, "another process holds 3.0 GiB")
     return log, record
 
 
@@ -82,7 +83,18 @@ def compared(a: RunRecord, b: RunRecord, pairs: int = 9) -> ComparisonRecord:
 
 
 def assert_equal(seen: RunRecord, record: RunRecord) -> None:
-    for name in ("uid", "started_at", "config", "reference", "environment", "segments", "text", "outcome", "problem"):
+    for name in (
+        "uid",
+        "started_at",
+        "config",
+        "reference",
+        "environment",
+        "segments",
+        "text",
+        "outcome",
+        "problem",
+        "notes",
+    ):
         assert getattr(seen, name) == getattr(record, name), name
     assert len(seen.columns) == len(record.columns)
     for name, column in record.columns.columns().items():
@@ -300,11 +312,29 @@ def test_that_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path):
     path = tmp_path / "runs.sqlite"
     Store(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 99")
     connection.close()
     for read_only in (False, True):
-        with pytest.raises(RuntimeError, match=r"newer explorer \(schema 2; this one reads up to 1\): update"):
+        with pytest.raises(RuntimeError, match=r"newer explorer \(schema 99; this one reads up to 1\): update"):
             Store(path, read_only=read_only)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_that_a_file_from_before_there_were_notes_is_read_and_gone_on_with(tmp_path: Path, read_only: bool):
+    path = tmp_path / "runs.sqlite"
+    log, record = begun()
+    with Store(path) as store:
+        store.keep(log.runs)
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE runs DROP COLUMN notes")
+    connection.close()
+    record.notes.clear()
+    with Store(path, read_only=read_only) as store:
+        assert_equal(store.load(1), record)
+        if not read_only:
+            log.note(1, "the clock fell")
+            store.keep(log.runs)
+            assert_equal(store.load(1), record)
 
 
 def test_that_another_programs_database_is_refused(tmp_path: Path):
