@@ -65,6 +65,12 @@ def test_that_sources_are_read_and_tests_tables_and_other_files_are_not(library)
     assert origin.read_bytes == origin.kept_bytes == len(FUNCTION.format(n=1))
 
 
+def test_that_transformers_models_copied_from_each_other_are_left_out(library):
+    library({"transformers/models/llama.py": FUNCTION.format(n=1), "transformers/trainer.py": FUNCTION.format(n=2)})
+    corpus = collect()
+    assert of_library(corpus.train + corpus.held_out) == [FUNCTION.format(n=2)]
+
+
 def test_that_a_file_twice_is_read_once(library):
     library({"lib/a.py": FUNCTION.format(n=1), "lib/b.py": FUNCTION.format(n=1)})
     corpus = collect()
