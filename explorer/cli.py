@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare, cli_prove
+from explorer import __version__, cli_compare, cli_floor, cli_prove
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -39,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
                 return _run(args)
             case "compare":
                 return cli_compare.run(args)
+            case "floor":
+                return cli_floor.run(args)
             case "prove":
                 return cli_prove.run(args)
             case "toggles":
@@ -82,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
     add_config(compare)
     cli_compare.add_options(compare)
+    floor = commands.add_parser("floor", help="how much do equal arms seem to differ here: A against A")
+    add_config(floor)
+    cli_floor.add_options(floor)
     prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
     add_config(prove)
     cli_prove.add_options(prove)

@@ -8,32 +8,33 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from explorer.cli_config import changed, config_from
+from explorer.cli_config import add_limits, changed, comparable, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
 from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Compared, compare
+from explorer.experiments.compare import Compared, Limits, compare
+from explorer.experiments.floors import known_floor
 from explorer.experiments.recording import record
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
 from explorer.messages import Compare, Event
 from explorer.optimizations import registry
 from explorer.results import export
 from explorer.results.atomic import check_target, replaced
-from explorer.results.blocks import Blocks, comparison_row, in_words
+from explorer.results.blocks import Blocks, in_words
 from explorer.results.checks import Checks, checks_cells
 from explorer.results.checks import in_words as checks_in_words
+from explorer.results.comparison_record import ComparisonRecord, comparison_cells
 from explorer.results.label import label
 from explorer.results.log import RunLog
 
-ASSUMED_FLOOR = 0.005
-"""Until this machine's own floor is measured: the share by which two equal arms may seem to differ."""
 RUN_IDS = (1, 2)
 CHECKS_ID = 3
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options beside those of a configuration."""
+    add_limits(parser)
     for arm in ("a", "b"):
         parser.add_argument(
             f"--{arm}",
@@ -41,16 +42,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE[,…]",
             help=f"what sets arm {arm.upper()} apart: toggles, batch or seq; nothing: the settings as they are",
         )
-    parser.add_argument("--budget-s", type=float, default=60.0, help="end after this many seconds (default 60)")
-    parser.add_argument("--block-s", type=float, default=2.0, help="least seconds a block (default 2)")
-    parser.add_argument("--floor", type=float, help="this machine's A/A floor, as a share (default 0.005, assumed)")
-    parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
+    parser.add_argument(
+        "--floor", type=float, help="the A/A floor as a share (default: what `floor` measured, else 0.005)"
+    )
     parser.add_argument("--no-parity", dest="parity", action="store_false", help="do not check the arms' numbers")
     parser.add_argument("--no-proof", dest="proof", action="store_false", help="do not profile whether toggles ran")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,15 +58,11 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ValueError: settings that are not allowed.
     """
-    base = config_from(args)
-    if not args.keep_dropout and base.level("dropout") is None:
-        base = registry.with_level(base, "dropout", "off")
+    base = comparable(args)
     arms = (_arm(base, args.a), _arm(base, args.b))
-    if args.budget_s <= 0 or args.block_s <= 0:
-        raise ValueError("--budget-s and --block-s must be above 0")
-    floor = ASSUMED_FLOOR if args.floor is None else args.floor
-    if not 0 <= floor < 1:
-        raise ValueError(f"--floor is {floor}; it is a share from 0 to below 1, such as 0.005")
+    limits = limits_from(args)
+    if args.floor is not None and not 0 <= args.floor < 1:
+        raise ValueError(f"--floor is {args.floor}; it is a share from 0 to below 1, such as 0.005")
     for path in (args.csv, args.samples):
         if path is not None:
             check_target(path)
@@ -88,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         log.begin_run(run_id, arm)
     command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
     with ctrl_c_asks() as asked_to_stop:
-        steps = _measure(command, args, on_pair, asked_to_stop)
+        steps = _measure(command, args, limits, on_pair, asked_to_stop)
         try:
             compared, checks = drive(lambda: open_worker(in_process=args.in_process), steps, on_event)
         finally:
@@ -99,12 +94,15 @@ def run(args: argparse.Namespace) -> int:
     if compared.problem is not None:
         sys.stderr.write(f"error: {compared.problem}\n")
         return 2 if compared.problem.bad_request else 1
-    result = compared.blocks.result(floor=floor, floor_measured=args.floor is not None, ended_by=compared.ended_by)
+    comparison = _judged(compared, arms, names, log, args)
+    result = comparison.result()
     if result is None:
         pairs = len(compared.blocks.counted)
         sys.stderr.write(f"error: {pairs} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
         return 130 if interrupted else 1
-    row = {"a": names[0], "b": names[1], **comparison_row(result), **_arms_row(log), **_checks_row(arms, checks)}
+    comparison.beside = _beside(arms, checks)
+    runs = log.run(RUN_IDS[0]), log.run(RUN_IDS[1])
+    row = comparison_cells(comparison, result, runs, toggles=registry.baseline_levels())
     if args.csv is not None:
         with replaced(args.csv) as file, export.text_writer(file) as text:
             export.write_rows(text, [row])
@@ -120,11 +118,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    command: Compare, args: argparse.Namespace, on_pair: Callable[[Blocks], None], asked_to_stop: AskedToStop
+    command: Compare,
+    args: argparse.Namespace,
+    limits: Limits,
+    on_pair: Callable[[Blocks], None],
+    asked_to_stop: AskedToStop,
 ) -> Steps[tuple[Compared, Mapping[RunConfig, Checks]]]:
     """The blocks first, and then what would disturb them."""
     yield from ready()
-    compared = yield from compare(command, budget_s=args.budget_s, asked_to_stop=asked_to_stop, on_pair=on_pair)
+    compared = yield from compare(command, limits=limits, asked_to_stop=asked_to_stop, on_pair=on_pair)
     checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in command.arms}
     verify = wanted(checks, run_id=CHECKS_ID, parity=args.parity, proof=args.proof, download=args.download)
     measured = compared.problem is None and compared.blocks.interval() is not None
@@ -143,18 +145,29 @@ def _names(arms: tuple[RunConfig, RunConfig]) -> tuple[str, str]:
     return a, ", ".join(registry.changes(*arms)) or f"{a} again"
 
 
-def _arms_row(log: RunLog) -> dict[str, export.Cell]:
-    """What each arm was and held: its toggles, batch and memory, and the machine."""
-    a, b = export.segment_rows(log.runs, toggles=registry.baseline_levels())
-    per_arm = [*registry.baseline_levels(), "batch", "seq", "peak_allocated_bytes", "reserved_bytes", "loss_last"]
-    row: dict[str, export.Cell] = {f"{arm}_{name}": of[name] for name in per_arm for arm, of in (("a", a), ("b", b))}
-    peaks = a["peak_allocated_bytes"], b["peak_allocated_bytes"]
-    row["memory_ratio"] = peaks[1] / peaks[0] if isinstance(peaks[0], int) and isinstance(peaks[1], int) else None
-    shared = ("workload", "model", "weights", "device", "device_name", "seed", "driver", "torch", "triton", "cuda")
-    return row | {name: a[name] for name in shared} | {"started_at": a["started_at"]}
+def _judged(
+    compared: Compared,
+    arms: tuple[RunConfig, RunConfig],
+    names: tuple[str, str],
+    log: RunLog,
+    args: argparse.Namespace,
+) -> ComparisonRecord:
+    """The comparison with the floor that it is judged by."""
+    floor, measured = args.floor, True
+    if floor is None:
+        assert log.environment is not None
+        floor, measured = known_floor(arms, log.environment, block_s=args.block_s)
+    return ComparisonRecord(
+        run_uids=(log.run(RUN_IDS[0]).uid, log.run(RUN_IDS[1]).uid),
+        names=names,
+        floor=floor,
+        floor_measured=measured,
+        blocks=compared.blocks,
+        ended_by=compared.ended_by,
+    )
 
 
-def _checks_row(arms: tuple[RunConfig, RunConfig], checks: Mapping[RunConfig, Checks]) -> dict[str, export.Cell]:
+def _beside(arms: tuple[RunConfig, RunConfig], checks: Mapping[RunConfig, Checks]) -> dict[str, export.Cell]:
     """Parity and proof of each arm."""
     return {
         f"{arm}_{name}": value

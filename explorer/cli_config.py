@@ -7,6 +7,7 @@ import dataclasses
 from typing import get_args
 
 from explorer.config import LIMITS, RunConfig, Weights, Workload
+from explorer.experiments.compare import Limits
 from explorer.models import MODELS
 from explorer.optimizations import registry
 
@@ -64,6 +65,38 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     for setting in args.levels:
         config = changed(config, setting)
     return config
+
+
+def comparable(args: argparse.Namespace) -> RunConfig:
+    """``config_from``'s, with dropout off unless it was set or ``--keep-dropout`` given: its draws differ by kernel.
+
+    Raises:
+        ValueError: a value, toggle or level that is not allowed.
+    """
+    config = config_from(args)
+    if args.keep_dropout or config.level("dropout") is not None:
+        return config
+    return registry.with_level(config, "dropout", "off")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """The options on how a comparison is measured."""
+    parser.add_argument("--budget-s", type=float, default=60.0, help="most seconds of measuring (default 60)")
+    parser.add_argument("--pairs", type=int, help="most pairs of blocks (default: as the time allows)")
+    parser.add_argument("--block-s", type=float, default=2.0, help="least seconds a block (default 2)")
+    parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
+    parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+
+
+def limits_from(args: argparse.Namespace) -> Limits:
+    """When each comparison is to end.
+
+    Raises:
+        ValueError: a limit that leaves nothing to measure.
+    """
+    if args.block_s <= 0:
+        raise ValueError(f"--block-s is {args.block_s}; it must be above 0")
+    return Limits(budget_s=args.budget_s, pairs=args.pairs)
 
 
 def changed(config: RunConfig, settings: str) -> RunConfig:

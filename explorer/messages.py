@@ -56,6 +56,8 @@ class Compare:
     block_steps: int = 10
     seed: int = 0
     """Of the order in which blocks follow each other."""
+    delay: float = 0.0
+    """The share of its own step time by which each of B's steps is made longer on purpose, to see whether it shows."""
     download: bool = False
 
 

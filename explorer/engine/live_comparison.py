@@ -12,6 +12,7 @@ from contextlib import ExitStack
 
 import torch
 
+from explorer.engine.delay import Delay
 from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.session import Session
 from explorer.engine.task import Outcome, Task
@@ -40,6 +41,7 @@ class LiveComparison(Task):
     ) -> None:
         super().__init__(compare, flag, commands, emit, here)
         self._compare = compare
+        self._delay: Delay | None = None
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         for config in self._compare.arms:
@@ -68,9 +70,11 @@ class LiveComparison(Task):
             session.begin_segment(0)
             if announce:
                 self._announce(self._compare.run_ids[arm], session, ())
-            steady = 0
-            while steady < SOLO_STEPS:
-                steady += sum(sample.phase == "steady" for sample in self._step(session, arm))
+            steady: list[float] = []
+            while len(steady) < SOLO_STEPS:
+                steady += [sample.step_ms for sample in self._step(session, arm) if sample.phase == "steady"]
+            if arm == 1 and self._compare.delay and self._delay is None:
+                self._delay = Delay(session.run.device, self._compare.delay * statistics.median(steady))
             self._take(self._compare.run_ids[arm], session, all_of_them=True)
             session.suspend()
             opening.pop_all()
@@ -95,6 +99,8 @@ class LiveComparison(Task):
         session.resume(pair, alone=alone)
         counted: list[Sample] = []
         while len(counted) < self._compare.block_steps or sum(s.step_ms for s in counted) < self._compare.block_s * 1e3:
+            if arm == 1 and self._delay is not None:
+                self._delay()
             counted += [sample for sample in self._step(session, arm) if sample.phase == "steady"]
         counted += self._take(self._compare.run_ids[arm], session, all_of_them=True)
         session.suspend()

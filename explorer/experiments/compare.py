@@ -26,10 +26,30 @@ class Compared:
     """Whether the worker is there and free."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When measuring ends though the interval is not narrow yet.
+
+    Raises:
+        ValueError: a limit that leaves nothing to measure.
+    """
+
+    budget_s: float = 60.0
+    """After the first block."""
+    pairs: int | None = None
+    """Pairs of blocks; None: as the time allows."""
+
+    def __post_init__(self) -> None:
+        if not self.budget_s > 0:
+            raise ValueError(f"budget_s is {self.budget_s}; it must be above 0")
+        if self.pairs is not None and self.pairs < 2:
+            raise ValueError(f"pairs is {self.pairs}; it must be at least 2")
+
+
 def compare(
-    command: Compare, *, budget_s: float, asked_to_stop: AskedToStop, on_pair: Callable[[Blocks], None]
+    command: Compare, *, limits: Limits, asked_to_stop: AskedToStop, on_pair: Callable[[Blocks], None]
 ) -> Steps[Compared]:
-    """Measure until the rule is met or ``budget_s`` seconds after the first block. The worker must be ready.
+    """Measure until the rule is met or ``limits`` are reached. The worker must be ready.
 
     ``on_pair`` hears the blocks so far after each pair.
     """
@@ -64,7 +84,7 @@ def compare(
                         settled = blocks.settled()
                         on_pair(blocks)
                     if deadline_s is None:
-                        deadline_s = time.monotonic() + budget_s
+                        deadline_s = time.monotonic() + limits.budget_s
                 case RunEnded() if event.run_id == command.run_ids[1] or (
                     event.run_id == command.run_ids[0] and event.problem is not None
                 ):
@@ -77,6 +97,7 @@ def compare(
         now_s = time.monotonic()
         if asked_at_s is None:
             spent = deadline_s is not None and now_s > deadline_s
+            spent = spent or (limits.pairs is not None and len(blocks.pairs) >= limits.pairs)
             if settled or spent or asked_to_stop():
                 ended_by = "settled" if settled else "budget" if spent else "stopped"
                 asked_at_s = now_s

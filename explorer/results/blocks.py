@@ -13,7 +13,9 @@ from explorer.results.comparison import RatioInterval, Verdict, enough, ratio_in
 EndedBy = Literal["settled", "budget", "stopped"]
 
 CLOCK_DROP = 0.03
-"""A block whose clock is lower than the others' median by more than this is disturbed: throttled, or shared."""
+"""A block whose clock is lower than its neighbours' median by more than this is disturbed: throttled, or shared."""
+NEIGHBOURS = 4
+"""Blocks of the same arm before a block, and as many after it, that its clock is judged against."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +65,13 @@ class Blocks:
     def counted(self) -> Sequence[tuple[Block, Block]]:
         """Whole pairs of which neither block was disturbed.
 
-        Judged by what changed against the other blocks of the same arm, since arms may run at different clocks:
-        a power cap that is set in normal running lowers nobody's clock against its neighbours.
+        Judged by what changed against the neighbouring blocks of the same arm: arms may run at different clocks, a
+        power cap that is set in normal running lowers nobody's clock against its neighbours, and a card that has
+        become warm for good is no disturbance, though its first slower blocks are.
         """
-        usual = [statistics.median(block.sm_clock_mhz for block in arm.values()) for arm in self._by_arm if arm]
-        return [
-            pair
-            for pair in self.pairs
-            if not any(block.sm_clock_mhz < (1 - CLOCK_DROP) * usual[arm] for arm, block in enumerate(pair))
-        ]
+        a, b = self._by_arm
+        disturbed = _disturbed(a) | _disturbed(b)
+        return [(a[pair], b[pair]) for pair in sorted(a.keys() & b.keys() - disturbed)]
 
     def interval(self) -> RatioInterval | None:
         """The ratio of the pairs that count, or None while there are fewer than two."""
@@ -101,6 +101,18 @@ class Blocks:
             dropped_blocks=2 * (len(self.pairs) - len(pairs)),
             ended_by=ended_by,
         )
+
+
+def _disturbed(arm: Mapping[int, Block]) -> set[int]:
+    """Pairs in which this arm's clock fell below that of its neighbours; none where clocks are not known (NaN)."""
+    found = set()
+    order = sorted(arm)
+    for place, pair in enumerate(order):
+        near = order[max(0, place - NEIGHBOURS) : place] + order[place + 1 : place + 1 + NEIGHBOURS]
+        clocks = [arm[other].sm_clock_mhz for other in near]
+        if clocks and arm[pair].sm_clock_mhz < (1 - CLOCK_DROP) * statistics.median(clocks):
+            found.add(pair)
+    return found
 
 
 def in_words(result: ComparisonResult, *, a: str, b: str) -> str:

@@ -21,7 +21,7 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, steps = tmp_path / "c.csv", tmp_path / "s.csv"
-    wide = ["--b", "batch=4,seq=64", "--block-s", "0.02", "--budget-s", "15", "--no-proof"]
+    wide = ["--b", "batch=4,seq=64", "--block-s", "0.01", "--pairs", "8", "--no-proof"]
     assert main([*tiny, *wide, "--csv", str(file), "--samples", str(steps), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     row = pandas.read_csv(file).iloc[0]
@@ -46,6 +46,8 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
         (["--b", "gelu=fast"], "allowed: hf, torch, triton"),
         (["--b", "gelu"], "TOGGLE=LEVEL"),
         (["--budget-s", "0"], "above 0"),
+        (["--pairs", "1"], "at least 2"),
+        (["--block-s", "-1"], "above 0"),
         (["--floor", "2"], "share"),
         (["--workload", "generate"], "only train"),
         (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
@@ -55,7 +57,7 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
 def test_that_a_wrong_comparison_is_refused_with_what_is_allowed(
     tiny: list[str], capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
 ) -> None:
-    assert main([*tiny, "--budget-s", "5", *wrong]) == 2
+    assert main([*tiny, *wrong]) == 2
     printed = capsys.readouterr()
     assert words in printed.err
     assert "Traceback" not in printed.err
@@ -65,7 +67,7 @@ def test_that_an_arms_numbers_stand_beside_its_speed(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.csv"
-    quick = ["--b", "gelu=torch", "--block-s", "0.01", "--budget-s", "1", "--no-proof"]
+    quick = ["--b", "gelu=torch", "--block-s", "0.01", "--pairs", "2", "--no-proof"]
     assert main([*tiny, *quick, "--csv", str(file)]) == 0
     row = pandas.read_csv(file, keep_default_na=False).iloc[0]
     assert (row["a_parity"], row["b_parity"]) == ("reference", "within tolerance")

@@ -24,7 +24,7 @@ def tiny(tiny_model: Path, tmp_path: Path) -> RunConfig:
     return RunConfig(model=str(tiny_model), device="cpu", text=str(text), batch=2, seq=16, lr=1e-3)
 
 
-def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, seed: int = 0) -> list[Event]:
+def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, seed: int = 0, delay: float = 0.0) -> list[Event]:
     """All events of a comparison that is stopped after ``blocks`` blocks."""
     events: list[Event] = []
     flag = threading.Event()
@@ -34,7 +34,7 @@ def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, seed: int = 0) -
         if sum(isinstance(e, BlockEnded) for e in events) == blocks:
             flag.set()
 
-    command = Compare(run_ids=(1, 2), arms=(tiny, other), block_s=0.01, block_steps=5, seed=seed)
+    command = Compare(run_ids=(1, 2), arms=(tiny, other), block_s=0.01, block_steps=5, seed=seed, delay=delay)
     LiveComparison(command, flag, SimpleQueue(), emit, environment()).serve()
     return events
 
@@ -113,6 +113,15 @@ def test_that_arms_that_do_not_fit_together_are_built_anew_for_each_block(
     in_blocks = [s for s in samples_of(events, 1) if s.block >= 0]
     assert all(s.peak_allocated_bytes > 0 for s in in_blocks)  # alone, so its peak is its own
     assert alive == []
+
+
+def test_that_a_delay_lengthens_each_of_bs_steps_by_a_share_of_what_they_took(tiny: RunConfig) -> None:
+    events = compared(tiny, tiny, blocks=4, delay=3.0)
+    samples = samples_of(events, 2)
+    solo = statistics.median([s.step_ms for s in samples if s.block < 0 and s.phase == "steady"])
+    in_blocks = [s.step_ms for s in samples if s.block >= 0]
+    assert len(in_blocks) >= 10
+    assert min(in_blocks) > 3 * solo
 
 
 def test_that_generation_is_refused(tiny: RunConfig) -> None:

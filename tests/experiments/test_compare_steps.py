@@ -9,7 +9,7 @@ import pytest
 
 from explorer.config import RunConfig
 from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Compared, compare
+from explorer.experiments.compare import Compared, Limits, compare
 from explorer.experiments.single import WorkerGone
 from explorer.experiments.steps import FreshWorker, Order, Steps, drive, ready
 from explorer.messages import (
@@ -40,6 +40,7 @@ HERE = Environment(
 )
 A, B = RunConfig(), RunConfig(levels=(("attention", "sdpa"),))
 COMMAND = Compare(run_ids=(1, 2), arms=(A, B))
+PATIENT = Limits(budget_s=1e6)
 FAILED = Problem(what="Out of memory", why="too much")
 
 
@@ -56,14 +57,14 @@ def block(arm: int, pair: int, step_ms: float) -> BlockEnded:
 
 
 def compared(
-    batches: Sequence[Sequence[Event]], *, budget_s: float = 1e6, stop_at: int | None = None
+    batches: Sequence[Sequence[Event]], *, limits: Limits = PATIENT, stop_at: int | None = None
 ) -> tuple[Compared, list[Order], list[int]]:
     """The outcome, all that was sent, and the pairs that were told of. ``stop_at``: the batch at which to stop."""
     done = 0
     pairs: list[int] = []
     steps = compare(
         COMMAND,
-        budget_s=budget_s,
+        limits=limits,
         asked_to_stop=lambda: stop_at is not None and done > stop_at,
         on_pair=lambda blocks: pairs.append(len(blocks.pairs)),
     )
@@ -93,13 +94,27 @@ def test_that_measuring_ends_by_the_rule_once_eight_pairs_agree() -> None:
 
 def test_that_measuring_ends_when_the_time_is_spent() -> None:
     batches = [[block(0, 0, 30.0)], [block(1, 0, 20.0)], ENDS]
-    result, sent, _ = compared(batches, budget_s=-1.0)
+    result, sent, _ = compared(batches, limits=Limits(budget_s=1e-9))
     assert result.ended_by == "budget"
     assert sent == [COMMAND, Stop(run_id=1)]
 
 
+def test_that_measuring_ends_with_as_many_pairs_as_are_allowed() -> None:
+    pairs = [[block(0, pair, 30.0 + 9 * (pair % 2)), block(1, pair, 20.0)] for pair in range(4)]
+    result, sent, _ = compared([*pairs, ENDS], limits=Limits(budget_s=1e6, pairs=4))
+    assert result.ended_by == "budget"
+    assert len(result.blocks.pairs) == 4
+    assert sent == [COMMAND, Stop(run_id=1)]
+
+
+@pytest.mark.parametrize("wrong", [{"budget_s": 0.0}, {"budget_s": float("nan")}, {"pairs": 1}])
+def test_that_limits_that_leave_nothing_to_measure_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"at least 2|above 0"):
+        Limits(**wrong)  # type: ignore[arg-type]
+
+
 def test_that_the_time_does_not_run_before_the_first_block() -> None:
-    steps = compare(COMMAND, budget_s=-1.0, asked_to_stop=never, on_pair=ignore)
+    steps = compare(COMMAND, limits=Limits(budget_s=1e-9), asked_to_stop=never, on_pair=ignore)
     assert next(steps) == (COMMAND,)
     assert list(steps.send([])) == list(steps.send([Samples(run_id=1, samples=(sample(1),))])) == []
 
@@ -237,7 +252,7 @@ def test_that_a_worker_that_cannot_start_ends_the_drive_with_its_last_words() ->
 def test_that_blocks_of_the_stopped_run_are_blocks() -> None:
     """What settled() sees is what the result has: the blocks are one object."""
     seen: list[Blocks] = []
-    steps = compare(COMMAND, budget_s=1e6, asked_to_stop=never, on_pair=seen.append)
+    steps = compare(COMMAND, limits=Limits(budget_s=1e6), asked_to_stop=never, on_pair=seen.append)
     next(steps)
     steps.send([block(0, 0, 2.0), block(1, 0, 1.0), block(0, 1, 2.0), block(1, 1, 1.0)])
     with pytest.raises(StopIteration) as end:

@@ -40,6 +40,23 @@ def test_that_an_arm_with_a_lower_clock_of_its_own_is_not_disturbed() -> None:
     assert len(blocks.counted) == 8
 
 
+def test_that_a_card_that_stays_slower_is_not_disturbed_but_its_first_slower_blocks_are() -> None:
+    clocks = {(arm, pair): 1980.0 if pair < 8 else 1700.0 for arm in (0, 1) for pair in range(16)}
+    blocks = blocks_of([30.0] * 8 + [35.0] * 8, [20.0] * 8 + [23.0] * 8, clocks)
+    kept = [a.sm_clock_mhz for a, _ in blocks.counted]
+    assert kept.count(1980.0) == 8
+    assert 6 <= kept.count(1700.0) < 8
+
+
+def test_that_a_short_drop_is_judged_against_the_blocks_around_it() -> None:
+    # The card warms up for good later on, to a clock below that of the drop: the blocks around the drop were faster.
+    clocks = {(0, pair): 1980.0 if pair < 10 else 1700.0 for pair in range(30)} | {(0, 4): 1880.0, (0, 5): 1880.0}
+    blocks = blocks_of([float(pair) + 30 for pair in range(30)], [20.0] * 30, clocks)
+    times = {a.step_ms for a, _ in blocks.counted}
+    assert not times & {34.0, 35.0}
+    assert {33.0, 36.0, 50.0} <= times
+
+
 def test_that_clocks_that_are_not_known_drop_nothing() -> None:
     blocks = blocks_of([30.0] * 3, [20.0] * 3, {(arm, pair): math.nan for arm in (0, 1) for pair in range(3)})
     assert len(blocks.counted) == 3

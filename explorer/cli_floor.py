@@ -1,0 +1,155 @@
+"""``python main.py floor``: how much do two equal arms seem to differ here, and is a known delay found?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from explorer.cli_config import add_limits, comparable, limits_from
+from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.config import RunConfig
+from explorer.engine.isolation import open_worker
+from explorer.experiments.compare import Limits
+from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
+from explorer.experiments.steps import AskedToStop, Steps, drive, ready
+from explorer.messages import Problem
+from explorer.results.blocks import Blocks
+from explorer.results.floor import FEWEST_COMPARISONS, Floor
+
+ENOUGH_FOUND = 0.95
+"""Share of comparisons with a delayed arm that must call it slower."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options beside those of a configuration."""
+    add_limits(parser)
+    parser.add_argument(
+        "--repeats", type=int, default=20, help="comparisons in all, those of earlier runs included (default 20)"
+    )
+    parser.add_argument(
+        "--check-delay",
+        type=_share,
+        metavar="SHARE",
+        help="delay the second arm by this share of its step time (2%% or 0.02); count how often it is called slower",
+    )
+    parser.add_argument("--anew", action="store_true", help="forget what earlier runs measured")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and return the exit status: 0; 1 failed, or a delay was not found; 2 wrong request; 130 ended by Ctrl-C.
+
+    Raises:
+        ValueError: settings that are not allowed.
+    """
+    config = comparable(args)
+    if args.repeats < 1:
+        raise ValueError(f"--repeats is {args.repeats}; it must be at least 1")
+    limits = limits_from(args)
+    line = ProgressLine()
+    with ctrl_c_asks() as asked_to_stop:
+        steps = _measure(config, args, limits, line, asked_to_stop)
+        try:
+            floor, problem = drive(lambda: open_worker(in_process=args.in_process), steps, line.show_event)
+        finally:
+            line.clear()
+        interrupted = asked_to_stop()
+    if problem is not None:
+        sys.stderr.write(f"error: {problem}\n")
+    delay = args.check_delay or 0.0
+    found = _found(floor, delay)
+    sys.stdout.write((json.dumps(found, indent=2) if args.json else _in_words(floor, delay, found)) + "\n")
+    if problem is not None:
+        return 2 if problem.bad_request else 1
+    if interrupted:
+        return 130
+    return 0 if not delay or found["slower"] >= ENOUGH_FOUND * found["comparisons"] else 1
+
+
+def _measure(
+    config: RunConfig, args: argparse.Namespace, limits: Limits, line: ProgressLine, asked_to_stop: AskedToStop
+) -> Steps[tuple[Floor, Problem | None]]:
+    here = yield from ready()
+    key = floor_key(config, here, block_s=args.block_s)
+    delay = args.check_delay or 0.0
+    latest = Floor() if args.anew else read_floor(key)
+
+    def keep(floor: Floor) -> None:
+        nonlocal latest
+        latest = floor
+        write_floor(key, floor)
+        lead()
+
+    def lead() -> None:
+        line.lead = f"[{len(latest.of(delay)) + 1} of {args.repeats}] "
+
+    def show(blocks: Blocks) -> None:
+        i = blocks.interval()
+        if i is not None:
+            line.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
+
+    lead()
+    problem = yield from measure_floor(
+        config,
+        latest,
+        delay=delay,
+        repeats=args.repeats,
+        block_s=args.block_s,
+        limits=limits,
+        download=args.download,
+        asked_to_stop=asked_to_stop,
+        on_pair=show,
+        on_comparison=keep,
+    )
+    return latest, problem
+
+
+def _found(floor: Floor, delay: float) -> dict[str, Any]:
+    """What is printed as JSON."""
+    counts: Mapping[str, int] = Counter(floor.verdicts(delay))
+    verdicts = {name: counts[name] for name in ("faster", "slower", "no difference shown", "unsettled")}
+    some = floor.of(delay)
+    return {
+        "floor": floor.measured,
+        "delay": delay,
+        "comparisons": len(some),
+        **verdicts,
+        "ratios": [one.interval.ratio for one in some],
+        "dropped_blocks": sum(one.dropped_blocks for one in some),
+    }
+
+
+def _in_words(floor: Floor, delay: float, found: Mapping[str, Any]) -> str:
+    measured = "not known yet" if floor.measured is None else f"{floor.measured:.3%}"
+    few = len(floor.comparisons) < FEWEST_COMPARISONS
+    lines = [
+        f"floor: {measured}, from {len(floor.comparisons)} comparisons of equal arms"
+        + (f"; it takes {FEWEST_COMPARISONS}, and until then 0.5% is assumed" if few else "")
+    ]
+    what = f"delayed by {delay:.2%}, the second arm" if delay else "of equal arms, the second"
+    lines.append(
+        f"{what} was called slower in {found['slower']} of {found['comparisons']} comparisons, faster in "
+        f"{found['faster']}; no difference shown in {found['no difference shown']}, unsettled {found['unsettled']}"
+    )
+    if found["dropped_blocks"]:
+        lines.append(f"{found['dropped_blocks']} disturbed blocks were dropped")
+    return "\n".join(lines)
+
+
+def _share(text: str) -> float:
+    """2% or 0.02.
+
+    Raises:
+        argparse.ArgumentTypeError: not a share above 0 and at most 1.
+    """
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a share such as 2% or 0.02")
+    return value

@@ -1,0 +1,122 @@
+"""Measured A/A floors: made by comparing a configuration with itself, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from explorer.config import RunConfig
+from explorer.engine.cache import cache_dir, write_atomically
+from explorer.experiments.compare import Limits, compare
+from explorer.experiments.steps import AskedToStop, Steps
+from explorer.messages import Compare, Problem
+from explorer.results.blocks import Blocks
+from explorer.results.environment import Environment
+from explorer.results.floor import ASSUMED_FLOOR, AgainstItself, Floor
+
+_NO_PART = ("device", "seed", "prompt", "max_new_tokens", "temperature", "top_k", "top_p")
+"""Fields of a configuration that a training step's time does not depend on, or that the key has otherwise."""
+
+
+def floor_key(config: RunConfig, here: Environment, *, block_s: float) -> Mapping[str, Any]:
+    """What a floor holds for: this device under these versions, with this configuration and length of blocks.
+
+    Raises:
+        ValueError: ``config`` names a device that is not here.
+    """
+    device = here.device(config.device)
+    settings = {name: value for name, value in config.to_dict().items() if name not in _NO_PART}
+    versions = {"driver": device.driver, "torch": here.torch, "triton": here.triton}
+    return {"device": device.uuid or device.name, **versions, "config": settings, "block_s": block_s}
+
+
+def read_floor(key: Mapping[str, Any]) -> Floor:
+    """What was measured for ``key`` so far; nothing where the file is not there or cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(_path(key).read_text(encoding="utf-8"))
+        if kept["key"] == key:
+            return Floor.from_dict(kept["floor"])
+    return Floor()
+
+
+def write_floor(key: Mapping[str, Any], floor: Floor) -> None:
+    """Keep ``floor`` for ``key``.
+
+    Raises:
+        RuntimeError: the cache folder cannot be written.
+    """
+    text = json.dumps({"key": key, "floor": floor.to_dict()}, indent=1)
+    try:
+        write_atomically(_path(key), lambda file: file.write(text.encode()))
+    except OSError as error:
+        raise RuntimeError(f"the floor could not be kept in {_path(key).parent}: {error.strerror}") from error
+
+
+def known_floor(arms: tuple[RunConfig, ...], here: Environment, *, block_s: float) -> tuple[float, bool]:
+    """The floor of a comparison of ``arms``, and whether it was measured: the larger of what their own are known to be,
+    or else what is assumed."""
+    floors = [read_floor(floor_key(arm, here, block_s=block_s)).measured for arm in arms]
+    measured = [floor for floor in floors if floor is not None]
+    return (max(measured), True) if measured else (ASSUMED_FLOOR, False)
+
+
+def measure_floor(
+    config: RunConfig,
+    floor: Floor,
+    *,
+    delay: float,
+    repeats: int,
+    block_s: float,
+    limits: Limits,
+    download: bool,
+    asked_to_stop: AskedToStop,
+    on_pair: Callable[[Blocks], None],
+    on_comparison: Callable[[Floor], None],
+) -> Steps[Problem | None]:
+    """Compare ``config`` with itself until there are ``repeats`` comparisons, those in ``floor`` included.
+
+    ``delay``: the share of its step time by which the second arm is delayed. ``on_comparison`` hears ``floor`` with one
+    more comparison each time. The worker must be ready. Returns why it ended early, if it failed.
+    """
+    ids = itertools.count(1)
+    for index in range(len(floor.of(delay)), repeats):
+        # Another seed each: blocks follow each other in another order.
+        command = Compare(
+            run_ids=(next(ids), next(ids)),
+            arms=(config, config),
+            block_s=block_s,
+            seed=index,
+            delay=delay,
+            download=download,
+        )
+        compared = yield from compare(command, limits=limits, asked_to_stop=asked_to_stop, on_pair=on_pair)
+        if compared.problem is not None:
+            return compared.problem
+        if asked_to_stop():
+            return None
+        result = compared.blocks.result(floor=ASSUMED_FLOOR, floor_measured=False, ended_by=compared.ended_by)
+        if result is None:
+            pairs = len(compared.blocks.counted)
+            return Problem(what="Not measured", why=f"{pairs} pairs of blocks in {limits.budget_s:g} s")
+        at = datetime.now().astimezone().isoformat(timespec="seconds")
+        floor = _with(floor, delay, AgainstItself.of(result, at=at))
+        on_comparison(floor)
+    return None
+
+
+def _with(floor: Floor, delay: float, one: AgainstItself) -> Floor:
+    if not delay:
+        return dataclasses.replace(floor, comparisons=(*floor.comparisons, one))
+    return dataclasses.replace(floor, delayed={**floor.delayed, delay: (*floor.of(delay), one)})
+
+
+def _path(key: Mapping[str, Any]) -> Path:
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_dir() / "floors" / f"{digest[:24]}.json"
