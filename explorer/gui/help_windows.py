@@ -19,8 +19,11 @@ complete). The program never waits for the device in order to measure it, so ste
 training. On a CPU it is the clock around the step.</p>
 <p><b>Throughput</b> is the step's tokens over its time. The large figure is the median of the last second.</p>
 <p><b>Memory</b>: <i>in step</i> is the largest sum of live tensors within the step; <i>held</i> is what PyTorch's
-allocator keeps from the device, its cache included; <i>device</i> is all that is in use on the card, by whomever. One
-GiB is 2<sup>30</sup> bytes.</p>
+allocator keeps from the device, its cache included; <i>in use</i> is all that is in use on the card, by whomever. The
+bands are each measured: the step's peak and the cache by PyTorch's allocator, <i>context</i> (CUDA's context, code,
+libraries' workspaces) by NVML's figure for the worker less what its allocator holds, <i>others</i> by NVML's figures
+for other processes, <i>driver</i> by NVML. What they miss of the whole is in the CSV: memory_unexplained_bytes. One GiB
+is 2<sup>30</sup> bytes.</p>
 <p><b>Warm-up</b>: the first step of a segment loads and compiles kernels, those after it settle. Statistics begin when
 the median of the last ten steps moves by less than 1%, after 60 steps or 30 s at the latest. A row that never settled
 is marked with ~.</p>

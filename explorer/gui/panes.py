@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyqtgraph as pg
@@ -16,8 +18,9 @@ from explorer.gui.envelope import Floats
 from explorer.gui.live_plot import LivePlot
 from explorer.gui.palette import NOTHING, blend, gib, milliseconds, run_colour, run_style, si_number, theme
 from explorer.gui.readout import Caption, Key, Legend, Readout
-from explorer.gui.run_curves import Figures, RunCurves
+from explorer.gui.run_curves import Band, Figures, RunCurves
 from explorer.results.environment import DeviceInfo
+from explorer.results.memory import bands_problem
 
 WAITING_WORDS = "Waiting for the first step."
 
@@ -135,24 +138,48 @@ class ThroughputPane(Pane):
 
 
 class MemoryPane(Pane):
-    """Memory of the device in layers; on the CPU the worker's resident memory."""
+    """Memory of the device in bands, one on the other; on the CPU the worker's resident memory."""
 
-    idle_words = "What a step needs at its peak, what the allocator holds, and what is in use on the device."
-    # From the largest to the smallest: each is filled down to zero and hides the lower part of those before.
-    _SHARES = {"device_used_bytes": 0.14, "reserved_bytes": 0.3, "peak_allocated_bytes": 0.55}  # noqa: RUF012
+    idle_words = "What a step needs at its peak, what the allocator holds, and what is in use on the device, by whom."
+    # Each is filled down to zero and hides the lower part of those before. How much of the run's colour it has; None:
+    # grey, since it is not the run's.
+    _SHARES: Mapping[Band, float | None] = MappingProxyType(
+        {"unsplit": 0.14, "driver": None, "others": None, "context": 0.2, "cached": 0.36, "allocated": 0.6}
+    )
+    _USED = "Memory in use on the device, by whomever; the driver's reserve is not counted"
+    _GREYS: Mapping[Band, float] = MappingProxyType({"driver": 0.55, "others": 0.28})
 
     def __init__(self) -> None:
-        self.peak_readout = Readout("Largest sum of live tensors within a step", "in a step", widest="888.8 GiB")
-        self.held_readout = Readout("What the allocator holds, its cache included", "held", widest="888.8 GiB")
-        self.used_readout = Readout("Memory in use on the device, by whomever", "in use", widest="888.8 GiB")
+        widest = "888.8 GiB"
+        self.peak_readout = Readout("Largest sum of live tensors within a step", "in a step", widest=widest)
+        self.held_readout = Readout(
+            "What the allocator holds; the band is its cache, above the step's peak", "held", widest=widest
+        )
+        self.used_readout = Readout(self._USED, "in use", widest=widest)
         axis = PlainAxis("left", "GiB")
         plot = LivePlot(name="memory_plot", title="Memory", axis=axis, from_zero=True, words=False)
-        readouts = (self.peak_readout, self.held_readout, self.used_readout)
-        super().__init__("Memory", plot, readouts)
-        self._of = dict(zip(reversed(self._SHARES), readouts, strict=True))
-        self._layers = {name: plot.add_curve() for name in self._SHARES}
+        self._legend = Legend()
+        self._legend.setToolTip(
+            "others: what other processes hold, by NVML. context: CUDA's context, code and libraries' workspaces, "
+            "NVML's figure for the worker less what its allocator holds. driver: the driver's own reserve, which no "
+            "process can use."
+        )
+        super().__init__("Memory", plot, (self.peak_readout, self.held_readout, self.used_readout), self._legend)
+        self._of: Mapping[Band, Readout] = {
+            "allocated": self.peak_readout,
+            "cached": self.held_readout,
+            "unsplit": self.used_readout,
+        }
+        self._bands = {band: plot.add_curve() for band in self._SHARES}
         self._device: DeviceInfo | None = None
         self._on_cpu = False
+        self._driver_bytes = 0
+        self._look = theme(dark=False)
+        self._fills: dict[Band, QColor] = {}
+
+    def legend_words(self) -> list[str]:
+        """The bands beyond the allocator's, with their sizes."""
+        return self._legend.words()
 
     def set_device(self, device: DeviceInfo | None) -> None:
         self._device = device
@@ -167,15 +194,19 @@ class MemoryPane(Pane):
         super().begin(run_id, workload)
         for readout in self._readouts:
             readout.show_number(NOTHING)
+        self._driver_bytes = 0
+        self._show_apart(Figures())
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         highest_gib = 0.0
-        for name, curve in self._layers.items():
-            x, y = curves.memory_gib(name, low_s, high_s, self.plot.bins())
+        for band, curve in self._bands.items():
+            x, y = curves.memory_gib(band, low_s, high_s, self.plot.bins())
             _set_measured(curve, *_corners(x, y))
             highest_gib = float(np.fmax(highest_gib, _highest(y)))
-        limit_gib = self._device.total_memory_bytes / 2**30 if self._device is not None else 0.0
-        # A limit far above would press the layers flat; the header says it anyway.
+        # torch leaves the driver's reserve out of the total.
+        limit_bytes = self._device.total_memory_bytes + self._driver_bytes if self._device is not None else 0
+        limit_gib = limit_bytes / 2**30
+        # A limit far above would press the bands flat; the header says it anyway.
         near = highest_gib > 0.4 * limit_gib > 0
         self.plot.show_limit(limit_gib if near else None)
         self.plot.fit(0, max(1.15 * highest_gib, 1.05 * limit_gib if near else 0.0))
@@ -187,16 +218,43 @@ class MemoryPane(Pane):
         words = "resident in the worker" if self._on_cpu else "in use"
         of = f" of {gib(self._device.total_memory_bytes)}" if self._device is not None else ""
         self.used_readout.show_number(gib(figures.device_used_bytes), words + of)
+        self._show_apart(figures)
+
+    def _show_apart(self, figures: Figures) -> None:
+        """The bands beyond the allocator's, or why there are none."""
+        sizes: tuple[tuple[Band, int], ...] = (
+            ("others", figures.other_processes_bytes),
+            ("context", figures.context_bytes),
+            ("driver", figures.driver_reserved_bytes),
+        )
+        keys = tuple(
+            Key(words=f"{band} {gib(size)}", colour=self._fills[band], width=8.0)
+            for band, size in sizes
+            if size >= 0 and band in self._fills
+        )
+        self._legend.show_keys(keys, self._look)
+        told_apart = figures.other_processes_bytes >= 0 and figures.context_bytes >= 0
+        self.used_readout.show_patch(None if told_apart else self._fills.get("unsplit"))
+        why = None
+        if self._device is not None and figures.device_used_bytes >= 0:
+            why = bands_problem(self._device, told=figures.context_bytes >= 0)
+        self.used_readout.setToolTip(self._USED if why is None else f"{self._USED}.\nNot in bands: {why}.")
+        self._driver_bytes = max(self._driver_bytes, figures.driver_reserved_bytes)
 
     def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
         super().dress(run_id, dark=dark, frozen=frozen)
         if run_id is None:
             return
-        colour, ground = run_colour(run_id, dark), QColor(theme(dark).background)
-        for name, share in self._SHARES.items():
+        self._look = look = theme(dark)
+        ground = QColor(look.background)
+        for band, share in self._SHARES.items():
+            colour = run_colour(run_id, dark) if share is not None else QColor(look.muted)
+            share = self._GREYS[band] if share is None else share
             fill = blend(colour, ground, share)
-            self.plot.dress(self._layers[name], blend(colour, ground, min(1.0, share + 0.35)), fill=fill)
-            self._of[name].show_patch(fill)
+            self.plot.dress(self._bands[band], blend(colour, ground, min(1.0, share + 0.35)), fill=fill)
+            self._fills[band] = fill
+            if band in self._of:
+                self._of[band].show_patch(fill)
 
 
 class LossPane(Pane):

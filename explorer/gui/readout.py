@@ -85,8 +85,11 @@ class Readout(QWidget):
             self._value.setText(number)
             self.setAccessibleDescription(self.text())
 
-    def show_patch(self, colour: QColor) -> None:
-        """A patch of ``colour`` before the number: the legend of the curve that it belongs to."""
+    def show_patch(self, colour: QColor | None) -> None:
+        """A patch of ``colour`` before the number: the legend of the curve that it belongs to. None: no patch."""
+        if colour is None:
+            self._patch.hide()
+            return
         palette = self._patch.palette()
         palette.setColor(QPalette.ColorRole.Window, colour)
         self._patch.setPalette(palette)
@@ -154,7 +157,7 @@ class Legend(QWidget):
             width = self._SWATCH + 5 + metrics.horizontalAdvance(key.words)
             if x + width > self.width():
                 break
-            painter.setPen(QPen(key.colour, key.width, key.style))
+            painter.setPen(QPen(key.colour, key.width, key.style, Qt.PenCapStyle.FlatCap))
             painter.drawLine(QPointF(x, middle), QPointF(x + self._SWATCH, middle))
             painter.setPen(self._text_colour)
             painter.drawText(

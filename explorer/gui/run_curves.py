@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ STEP_TIMES = 1000
 """Steps that the p50 and p95 of step time are over: enough for a 95th percentile, recent enough to follow."""
 
 Points = tuple[Floats, Floats]
+Band = Literal["unsplit", "driver", "others", "context", "cached", "allocated"]
+"""Of the device's memory, from the top of the stack to its ground: the driver's reserve, other processes, CUDA's
+context and what else the worker holds, the allocator's cache, the step's peak. unsplit: all that is in use, where it is
+not told apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +37,12 @@ class Figures:
     step_ms_p95: float = NAN
     loss: float = NAN
     peak_allocated_bytes: int = -1
-    """Largest over the last second; likewise the next two."""
+    """Largest over the last second; likewise the next five."""
     reserved_bytes: int = -1
     device_used_bytes: int = -1
+    context_bytes: int = -1
+    other_processes_bytes: int = -1
+    driver_reserved_bytes: int = -1
 
 
 class RunCurves:
@@ -71,9 +79,9 @@ class RunCurves:
             self._column("time_s"), self._column("segment"), self._rates, dropped=self._columns.dropped
         )
 
-    def memory_gib(self, name: str, low_s: float, high_s: float, bins: int) -> Points:
-        """A byte column in GiB."""
-        return self._envelope(name, lambda rows: _known(self._column(name)[rows]) / 2**30, low_s, high_s, bins)
+    def memory_gib(self, band: Band, low_s: float, high_s: float, bins: int) -> Points:
+        """The upper edge of a band of memory in GiB, all below it included; NaN where it was not measured."""
+        return self._envelope(band, lambda rows: self._edge_bytes(band, rows) / 2**30, low_s, high_s, bins)
 
     def plain(self, name: str, low_s: float, high_s: float, bins: int) -> Points:
         """A column as it is."""
@@ -110,11 +118,35 @@ class RunCurves:
             peak_allocated_bytes=int(self._column("peak_allocated_bytes")[recent].max()),
             reserved_bytes=int(self._column("reserved_bytes")[recent].max()),
             device_used_bytes=int(self._column("device_used_bytes")[recent].max()),
+            context_bytes=int(self._column("context_bytes")[recent].max()),
+            other_processes_bytes=int(self._column("other_processes_bytes")[recent].max()),
+            driver_reserved_bytes=int(self._column("driver_reserved_bytes")[recent].max()),
         )
 
     def _column(self, name: str) -> Floats:
         column = self._columns.column(name)
         return column if self._held_at is None else column[: max(self._held_at - self._columns.dropped, 0)]
+
+    def _edge_bytes(self, band: Band, rows: slice) -> Floats:
+        def known(name: str) -> Floats:
+            sizes = self._column(name)[rows]
+            return np.where(sizes >= 0, sizes, np.nan)
+
+        match band:
+            case "allocated":
+                return known("peak_allocated_bytes")
+            case "cached":
+                return known("reserved_bytes")
+            case "context":
+                return known("reserved_bytes") + known("context_bytes")
+            case "others":
+                return self._edge_bytes("context", rows) + known("other_processes_bytes")
+            case "driver":
+                return self._edge_bytes("others", rows) + known("driver_reserved_bytes")
+            case "unsplit":
+                return np.where(np.isnan(self._edge_bytes("others", rows)), known("device_used_bytes"), np.nan)
+            case _:
+                assert_never(band)
 
     def _timed(self, rows: slice) -> NDArray[np.bool_]:
         phase = self._column("phase")[rows]
@@ -135,11 +167,6 @@ class RunCurves:
         return envelope.points(
             self._column("time_s"), values, dropped=self._columns.dropped, low_s=low_s, high_s=high_s, bins=bins
         )
-
-
-def _known(sizes: Floats) -> Floats:
-    """Sizes in bytes with NaN for those not measured."""
-    return np.where(sizes >= 0, sizes, np.nan)
 
 
 def _median(values: Floats) -> float:

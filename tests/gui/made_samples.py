@@ -25,8 +25,9 @@ def steps(
     tokens: int = 512,
     peak_bytes: int = 3 * GIB,
     trains: bool = True,
+    **told: int,
 ) -> list[Sample]:
-    """Samples with these step times, one after the other; all but the first are steady."""
+    """Samples with these step times, one after the other; all but the first are steady. ``told``: further fields."""
     made, now_s = [], start_s
     for i, ms in enumerate(step_ms):
         now_s += ms / 1e3
@@ -42,6 +43,7 @@ def steps(
                 peak_allocated_bytes=peak_bytes,
                 reserved_bytes=peak_bytes + GIB if peak_bytes >= 0 else -1,
                 device_used_bytes=peak_bytes + 2 * GIB if peak_bytes >= 0 else GIB // 2,
+                **told,
             )
         )
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from typing import get_args
 
 import numpy as np
 import pyqtgraph as pg
@@ -17,6 +18,7 @@ from pytestqt.qtbot import QtBot
 from explorer.config import RunConfig
 from explorer.gui.palette import LIGHT
 from explorer.gui.plots_panel import PlotsPanel
+from explorer.gui.run_curves import Band
 from explorer.results.environment import DeviceInfo
 from explorer.results.log import RunLog
 from explorer.results.ring import PHASE_CODES, as_columns
@@ -79,8 +81,42 @@ def test_that_the_curves_end_in_the_last_samples_true_values(panel: Panel) -> No
     assert y.tolist() == pytest.approx([640.0, 1706.6667, 1600.0, 1280.0])
     assert panel.curve("step_time_plot")[1].tolist() == [800.0, 300.0, 320.0, 400.0]
     assert panel.curve("loss_plot")[1].tolist() == pytest.approx([5.0, 4.99, 4.98, 4.97])
-    layers = {float(panel.curve("memory_plot", index)[1][-1]) for index in range(3)}
-    assert layers == {3.0, 4.0, 5.0}
+    assert edges(panel) == {"unsplit": 5.0, "cached": 4.0, "allocated": 3.0}
+
+
+def edges(panel: Panel) -> dict[str, float]:
+    """By band that is drawn, its upper edge now, in GiB."""
+    drawn = {band: panel.curve("memory_plot", index)[1] for index, band in enumerate(get_args(Band))}
+    return {band: float(y[-1]) for band, y in drawn.items() if len(y)}
+
+
+TOLD = {"context_bytes": GIB // 2, "other_processes_bytes": 3 * GIB, "driver_reserved_bytes": GIB // 4}
+
+
+def test_that_memory_is_stacked_in_bands_under_the_devices_limit(panel: Panel) -> None:
+    panel.widget.set_device(CARD)
+    panel.begin()
+    panel.add(steps([800.0, 300.0], **TOLD))
+    for _ in range(2):
+        panel.widget.redraw()
+    assert edges(panel) == {"driver": 7.75, "others": 7.5, "context": 4.5, "cached": 4.0, "allocated": 3.0}
+    limit = panel.widget.memory.plot._limit
+    assert limit.isVisible()
+    assert limit.value() == 16.25
+    memory = panel.widget.memory
+    assert memory.legend_words() == ["others 3.00 GiB", "context 512.0 MiB", "driver 256.0 MiB"]
+    assert "Not in bands" not in memory.used_readout.toolTip()
+
+
+def test_that_memory_which_is_not_told_apart_is_one_band_with_the_reason(panel: Panel) -> None:
+    panel.widget.set_device(CARD)
+    panel.begin()
+    panel.add(steps([800.0, 300.0]))
+    panel.widget.redraw()
+    memory = panel.widget.memory
+    assert edges(panel) == {"unsplit": 5.0, "cached": 4.0, "allocated": 3.0}
+    assert memory.legend_words() == []
+    assert "WSL2" in memory.used_readout.toolTip()
 
 
 def test_that_a_timer_draws_what_was_added(panel: Panel, qtbot: QtBot) -> None:
@@ -227,7 +263,7 @@ def test_that_on_the_cpu_memory_is_the_workers_resident(panel: Panel) -> None:
     assert panel.text("used_readout") == "512.0 MiB resident in the worker"
     assert not panel.widget.memory.peak_readout.isVisible()
     assert panel.curve("memory_plot")[1].tolist() == [0.5, 0.5]
-    assert len(panel.curve("memory_plot", 2)[0]) == 0
+    assert edges(panel) == {"unsplit": 0.5}
 
 
 @pytest.mark.parametrize(("peak_gib", "shown"), [(1, False), (9, True)])
