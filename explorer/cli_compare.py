@@ -5,27 +5,27 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from explorer.cli_config import add_limits, changed, comparable, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
-from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Compared, Limits, compare
+from explorer.experiments.arms import Arms, names
+from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
+from explorer.experiments.compare import Compared, Limits
 from explorer.experiments.floors import known_floor
 from explorer.experiments.recording import record
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
 from explorer.messages import Compare, Event
 from explorer.optimizations import registry
 from explorer.results import export
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.blocks import Blocks, in_words
-from explorer.results.checks import Checks, checks_cells
 from explorer.results.checks import in_words as checks_in_words
+from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
-from explorer.results.label import label
 from explorer.results.log import RunLog
 
 RUN_IDS = (1, 2)
@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.csv, args.samples):
         if path is not None:
             check_target(path)
-    names = _names(arms)
     log = RunLog()
     line = ProgressLine()
 
@@ -94,23 +93,23 @@ def run(args: argparse.Namespace) -> int:
     if compared.problem is not None:
         sys.stderr.write(f"error: {compared.problem}\n")
         return 2 if compared.problem.bad_request else 1
-    comparison = _judged(compared, arms, names, log, args)
+    comparison = _judged(compared, arms, log, args)
     result = comparison.result()
     if result is None:
         pairs = len(compared.blocks.counted)
         sys.stderr.write(f"error: {pairs} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
         return 130 if interrupted else 1
-    comparison.beside = _beside(arms, checks)
+    comparison.beside = checks_row(arms, checks)
     runs = log.run(RUN_IDS[0]), log.run(RUN_IDS[1])
     row = comparison_cells(comparison, result, runs, toggles=registry.baseline_levels())
+    words = in_words(result, a=comparison.names[0], b=comparison.names[1])
     if args.csv is not None:
-        with replaced(args.csv) as file, export.text_writer(file) as text:
-            export.write_rows(text, [row])
+        write_comparison(args.csv, row, words=words)
     if args.json:
         sys.stdout.write(json.dumps(row, indent=2) + "\n")
     else:
-        lines = [in_words(result, a=names[0], b=names[1])]
-        for config, name in zip(arms, names, strict=True):
+        lines = [words]
+        for config, name in zip(arms, comparison.names, strict=True):
             if config in checks:
                 lines += checks_in_words(checks[config], name=name)
         sys.stdout.write("\n".join(dict.fromkeys(lines)) + "\n")
@@ -123,32 +122,28 @@ def _measure(
     limits: Limits,
     on_pair: Callable[[Blocks], None],
     asked_to_stop: AskedToStop,
-) -> Steps[tuple[Compared, Mapping[RunConfig, Checks]]]:
-    """The blocks first, and then what would disturb them."""
+) -> Steps[CheckedComparison]:
     yield from ready()
-    compared = yield from compare(command, limits=limits, asked_to_stop=asked_to_stop, on_pair=on_pair)
-    checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in command.arms}
-    verify = wanted(checks, run_id=CHECKS_ID, parity=args.parity, proof=args.proof, download=args.download)
-    measured = compared.problem is None and compared.blocks.interval() is not None
-    if verify is not None and measured and compared.worker_usable and not asked_to_stop():
-        checks = yield from check(verify, checks, asked_to_stop=asked_to_stop, on_found=lambda config, checks: None)
-    return compared, checks
+    return (
+        yield from compare_and_check(
+            command,
+            limits=limits,
+            checks_id=CHECKS_ID,
+            parity=args.parity,
+            proof=args.proof,
+            asked_to_stop=asked_to_stop,
+            on_pair=on_pair,
+        )
+    )
 
 
 def _arm(base: RunConfig, settings: str) -> RunConfig:
     return changed(base, settings) if settings else base
 
 
-def _names(arms: tuple[RunConfig, RunConfig]) -> tuple[str, str]:
-    """What each arm is called: A by itself, B by what differs from A."""
-    a = label(arms[0], reference=arms[0], toggles=registry.baseline_levels())
-    return a, ", ".join(registry.changes(*arms)) or f"{a} again"
-
-
 def _judged(
     compared: Compared,
-    arms: tuple[RunConfig, RunConfig],
-    names: tuple[str, str],
+    arms: Arms,
     log: RunLog,
     args: argparse.Namespace,
 ) -> ComparisonRecord:
@@ -159,18 +154,9 @@ def _judged(
         floor, measured = known_floor(arms, log.environment, block_s=args.block_s)
     return ComparisonRecord(
         run_uids=(log.run(RUN_IDS[0]).uid, log.run(RUN_IDS[1]).uid),
-        names=names,
+        names=names(arms),
         floor=floor,
         floor_measured=measured,
         blocks=compared.blocks,
         ended_by=compared.ended_by,
     )
-
-
-def _beside(arms: tuple[RunConfig, RunConfig], checks: Mapping[RunConfig, Checks]) -> dict[str, export.Cell]:
-    """Parity and proof of each arm."""
-    return {
-        f"{arm}_{name}": value
-        for arm, config in zip("ab", arms, strict=True)
-        for name, value in checks_cells(checks[config]).items()
-    }

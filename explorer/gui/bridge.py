@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, assert_never
+from collections.abc import Sequence
+from typing import Any, Literal, assert_never
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from explorer.config import RunConfig
 from explorer.engine.isolation import Worker, open_worker
 from explorer.experiments.recording import record
+from explorer.experiments.steps import FreshWorker, Order, Steps
+from explorer.gui.event_batches import loss, merged
 from explorer.messages import (
     BlockEnded,
     Event,
     ParityChecked,
-    Problem,
     Profiled,
     Progress,
     Reconfigure,
@@ -34,6 +36,7 @@ State = Literal["absent", "starting", "ready", "running", "stopping"]
 DRAIN_EVERY_MS = 100
 # A stop is read between steps: one that is this late has a long step (a compilation, a huge batch) before it.
 STOP_PATIENCE_MS = 2000
+ENDED_BY_HAND = "it was ended by hand"
 
 
 class Bridge(QObject):
@@ -58,6 +61,11 @@ class Bridge(QObject):
     """Refused"""
     run_ended = Signal(object)
     """RunEnded; the last signal of a run, also when its worker died"""
+    block_ended = Signal(object)
+    """BlockEnded"""
+    experiment_started = Signal()
+    experiment_ended = Signal(object)
+    """What the experiment came to; None where it was called off before it began"""
     worker_lost = Signal(object)
     """Problem; a run that was going has had its run_ended, with the same problem, already"""
     stop_overdue = Signal()
@@ -72,6 +80,9 @@ class Bridge(QObject):
         self._run_id = 0
         self._waiting: Start | None = None
         self._running: RunConfig | None = None
+        self._experiment: Steps[Any] | None = None
+        self._experiment_begun = False
+        self._asked_to_stop = False
         self._drain = QTimer(self)
         self._drain.setInterval(DRAIN_EVERY_MS)
         self._drain.timeout.connect(self._take_all)
@@ -86,12 +97,17 @@ class Bridge(QObject):
 
     @property
     def going(self) -> bool:
-        """Whether a run was asked for and has not ended."""
-        return self._running is not None
+        """Whether a run or an experiment was asked for and has not ended."""
+        return self._running is not None or self._experiment is not None
+
+    @property
+    def experimenting(self) -> bool:
+        """Whether it is an experiment."""
+        return self._experiment is not None
 
     @property
     def running(self) -> RunConfig | None:
-        """The configuration that the run that is going was last asked to have, or None."""
+        """The configuration that the plain run that is going was last asked to have, or None."""
         return self._running
 
     @property
@@ -119,6 +135,32 @@ class Bridge(QObject):
             self._send_waiting()
         return self._run_id
 
+    def begin_runs(self, *configs: RunConfig) -> tuple[int, ...]:
+        """Begin runs of an experiment in the log, and return their ids."""
+        first = self._run_id + 1
+        for config in configs:
+            self._run_id += 1
+            self._log.begin_run(self._run_id, config)
+        return tuple(range(first, self._run_id + 1))
+
+    def reserve_id(self) -> int:
+        """A run id for work of an experiment that is no run, such as checks."""
+        self._run_id += 1
+        return self._run_id
+
+    def conduct(self, experiment: Steps[Any]) -> None:
+        """Drive ``experiment`` from the first moment that the worker is ready."""
+        assert not self.going
+        self._experiment, self._asked_to_stop = experiment, False
+        self.open()
+        self.experiment_started.emit()
+        if self._state == "ready":
+            self._advance(())
+
+    def asked_to_stop(self) -> bool:
+        """Whether the person wants the experiment to end: what it is made with."""
+        return self._asked_to_stop
+
     def reconfigure(self, config: RunConfig) -> None:
         """Ask the run that is going to go on with ``config``."""
         assert self._running is not None
@@ -129,10 +171,17 @@ class Bridge(QObject):
             self._worker.send(Reconfigure(run_id=self._run_id, config=config))
 
     def stop(self) -> None:
-        """Ask the run that is going to end at its next step."""
+        """Ask what is going to end at its next step."""
         if self._waiting is not None:
             self._waiting = None
             self._take(RunEnded(run_id=self._run_id, outcome="stopped"))
+        elif self._experiment is not None and not self._experiment_begun:
+            self._end_runs()
+            self._end_experiment(None)
+        elif self._experiment is not None:
+            self._asked_to_stop = True
+            self._set_state("stopping")
+            self._patience.start()
         elif self._worker is not None and self.going:
             self._worker.send(Stop(run_id=self._run_id))
             self._set_state("stopping")
@@ -147,15 +196,21 @@ class Bridge(QObject):
         if self._worker is None:
             return
         self._worker.kill()
-        for event in self._worker.drain():
+        events = self._worker.drain()
+        for event in events:
             self._take(event)
         self._worker = None
-        if self.going:
+        self._set_state("absent")
+        if self._running is not None:
             self._take(RunEnded(run_id=self._run_id, outcome="stopped"))
+        self._end_runs()
+        self._advance((*events, WorkerLost(exit_code=None, last_words=ENDED_BY_HAND)))
         self.open()
 
     def close(self) -> None:
         """End the worker and all timers; nothing is emitted any more."""
+        if self._experiment is not None:
+            self._experiment.close()
         self._drain.stop()
         self._patience.stop()
         worker, self._worker = self._worker, None
@@ -164,20 +219,24 @@ class Bridge(QObject):
 
     def _take_all(self) -> None:
         if self._worker is not None:
-            for event in _merged(self._worker.drain()):
+            events = merged(self._worker.drain())
+            for event in events:
                 self._take(event)
+            self._advance(events)
 
     def _take(self, event: Event) -> None:
         record(self._log, event)
         match event:
             case WorkerReady():
-                self._set_state("ready")
+                self._set_state("running" if self._experiment_begun else "ready")
                 self.worker_ready.emit(event.environment)
                 self._send_waiting()
             case Progress():
                 self.progress.emit(event)
-            case BlockEnded() | ParityChecked() | Profiled():
-                pass  # of comparisons, which the window does not ask for
+            case BlockEnded():
+                self.block_ended.emit(event)
+            case ParityChecked() | Profiled():
+                pass  # the experiment that asked for them takes them itself
             case SegmentStarted():
                 self.segment_started.emit(event)
             case Samples():
@@ -188,6 +247,8 @@ class Bridge(QObject):
                 if self._running is not None:
                     self._running = dataclasses.replace(event.config, device=self._running.device)
                 self.refused.emit(event)
+            case RunEnded() if self._experiment is not None:
+                pass  # one of its runs: the experiment knows when all of it is over
             case RunEnded():
                 self._patience.stop()
                 self._running = None
@@ -200,17 +261,56 @@ class Bridge(QObject):
                 assert_never(event)
 
     def _lose(self, event: WorkerLost) -> None:
-        problem = _loss(event)
+        problem = loss(event)
         worker, self._worker, self._waiting = self._worker, None, None
         if worker is not None:
             worker.close(timeout_s=0.1)  # it is dead: this gives its pipes back
         self._drain.stop()
         self._patience.stop()
-        was_going, self._running = self.going, None
+        was_running, self._running = self._running is not None, None
         self._set_state("absent")
-        if was_going:
+        if was_running:
             self.run_ended.emit(RunEnded(run_id=self._run_id, outcome="failed", problem=problem))
         self.worker_lost.emit(problem)
+
+    def _advance(self, events: Sequence[Event]) -> None:
+        """Give the experiment what came, and do what it orders."""
+        if self._experiment is None:
+            return
+        try:
+            if self._experiment_begun:
+                orders = self._experiment.send(events)
+            elif self._state == "ready":
+                self._experiment_begun = True
+                self._set_state("running")
+                orders = next(self._experiment)
+            else:
+                return
+        except StopIteration as end:
+            self._end_experiment(end.value)
+            return
+        for order in orders:
+            self._do(order)
+
+    def _do(self, order: Order) -> None:
+        if isinstance(order, FreshWorker):
+            worker, self._worker = self._worker, None
+            if worker is not None:
+                worker.close(timeout_s=1.0)
+            self.open()
+        elif self._worker is not None:
+            self._worker.send(order)
+
+    def _end_runs(self) -> None:
+        for run in self._log.runs:
+            self._log.end(run.run_id, "stopped")  # those that have ended stay as they are
+
+    def _end_experiment(self, result: object) -> None:
+        self._experiment, self._experiment_begun = None, False
+        self._patience.stop()
+        if self._state in ("running", "stopping"):
+            self._set_state("ready")
+        self.experiment_ended.emit(result)
 
     def _send_waiting(self) -> None:
         if self._waiting is not None and self._worker is not None:
@@ -222,29 +322,3 @@ class Bridge(QObject):
         if state != self._state:
             self._state = state
             self.state_changed.emit(state)
-
-
-def _merged(events: list[Event]) -> list[Event]:
-    """``events`` with neighbouring samples, and neighbouring pieces of text, of one run put together."""
-    result: list[Event] = []
-    for event in events:
-        last = result[-1] if result else None
-        match last, event:
-            case Samples(), Samples() if last.run_id == event.run_id:
-                result[-1] = Samples(run_id=event.run_id, samples=last.samples + event.samples)
-            case Text(), Text() if last.run_id == event.run_id:
-                result[-1] = Text(run_id=event.run_id, text=last.text + event.text)
-            case _:
-                result.append(event)
-    return result
-
-
-def _loss(event: WorkerLost) -> Problem:
-    code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
-    last_line = event.last_words.splitlines()[-1] if event.last_words else "it left no message"
-    return Problem(
-        what=f"The worker ended by itself{code}",
-        why=last_line,
-        remedy="The next Start begins with a new one.",
-        detail=event.last_words,
-    )

@@ -9,6 +9,9 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from explorer.gui.message_bar import MessageBar
 from explorer.optimizations.registry import baseline_levels
+from explorer.results.blocks import in_words
+from explorer.results.comparison_export import write_comparison
+from explorer.results.comparison_record import ComparisonRecord, comparison_cells
 from explorer.results.export import write_samples, write_segments
 from explorer.results.log import RunLog
 
@@ -32,11 +35,32 @@ class Exporter:
         """One row a step."""
         self._export("Export steps", "steps.csv", lambda p: write_samples(p, self._log.runs), "step")
 
+    def export_comparison(self, comparison: ComparisonRecord | None) -> None:
+        """One row, the same as ``main.py compare`` writes; or a page of Markdown."""
+        result = None if comparison is None else comparison.result()
+        if comparison is None or result is None:
+            self._messages.show_message("There is nothing to export yet: compare first.", severity="warning")
+            return
+        arms = {run.uid: run for run in self._log.runs}
+        a, b = (arms[uid] for uid in comparison.run_uids)
+        row = comparison_cells(comparison, result, (a, b), toggles=baseline_levels())
+        words = in_words(result, a=comparison.names[0], b=comparison.names[1])
+        self._save(
+            "Export the comparison",
+            "comparison.csv",
+            lambda path: write_comparison(path, row, words=words),
+            "the comparison",
+            filters="CSV (*.csv);;Markdown (*.md)",
+        )
+
     def _export(self, title: str, name: str, write: Callable[[Path], None], row: str) -> None:
         if not any(run.segments for run in self._log.runs):
             self._messages.show_message("There is nothing to export yet: start a run first.", severity="warning")
             return
-        chosen, _ = QFileDialog.getSaveFileName(self._parent, title, str(self._folder / name), "CSV (*.csv)")
+        self._save(title, name, write, f"one row a {row}", filters="CSV (*.csv)")
+
+    def _save(self, title: str, name: str, write: Callable[[Path], None], what: str, *, filters: str) -> None:
+        chosen, _ = QFileDialog.getSaveFileName(self._parent, title, str(self._folder / name), filters)
         if not chosen:
             return
         path = Path(chosen)
@@ -46,4 +70,4 @@ class Exporter:
             self._messages.show_message(f"Not exported: {error}", severity="problem")
             return
         self._folder = path.parent
-        self._messages.show_message(f"Exported one row a {row} to {path}.", severity="hint")
+        self._messages.show_message(f"Exported {what} to {path}.", severity="hint")

@@ -37,7 +37,10 @@ def next_step(config: RunConfig) -> str:
 def after_run(outcome: str, config: RunConfig) -> str:
     """What to do with a run that ended well."""
     ended = "Finished" if outcome == "completed" else "Stopped"
-    return f"{ended}. The table keeps the figures, Ctrl+E exports them. Change one setting and start again to compare."
+    return (
+        f"{ended}. For a verdict: pin these settings as A (Ctrl+Shift+A), change one, and press Compare (F6). "
+        "Ctrl+E exports the table."
+    )
 
 
 def reasons(found: Mapping[str, str]) -> str:

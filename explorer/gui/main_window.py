@@ -8,11 +8,16 @@ from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, 
 
 from explorer.gui import help_windows, theme
 from explorer.gui.bridge import Bridge
+from explorer.gui.compare_control import CompareControl
+from explorer.gui.compare_panel import ComparePanel
 from explorer.gui.exporting import Exporter
 from explorer.gui.intent import Intent
+from explorer.gui.language import tr
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.panels import Panels
+from explorer.gui.pin_bar import PinBar
+from explorer.gui.pins import Pins
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_bar import RunBar
 from explorer.gui.run_control import RunControl
@@ -21,6 +26,7 @@ from explorer.gui.settings import Settings, ThemeChoice, default_config
 from explorer.gui.status_bar import StatusBar
 from explorer.gui.text_panel import TextPanel
 from explorer.gui.toggles_panel import TogglesPanel
+from explorer.gui.views import Views
 from explorer.results.log import RunLog
 
 DEFAULT_SIZE_PX = (1440, 900)
@@ -45,18 +51,30 @@ class MainWindow(QMainWindow):
 
         self.log = RunLog()
         self.intent = Intent(config, self)
+        self.pins = Pins(self)
         self.bridge = Bridge(self.log, in_process=in_process, parent=self)
         self.messages = MessageBar()
         self.panels = Panels(
             run_bar=RunBar(),
             toggles=TogglesPanel(config),
             plots=PlotsPanel(self.log),
+            pins=PinBar(),
+            compare=ComparePanel(),
             text=TextPanel(),
             runs=RunsTable(self.log),
             status=StatusBar(),
         )
         self._lay_out()
         self.control = RunControl(self.intent, self.bridge, self.panels, self.messages, untouched=remembered is None)
+        self.comparing = CompareControl(
+            self.pins,
+            self.intent,
+            self.bridge,
+            self.panels,
+            self.messages,
+            self.log,
+            show_panel=lambda: self._views.show_view(self.panels.compare),
+        )
         self._theme: ThemeChoice = settings.theme()
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
@@ -95,7 +113,10 @@ class MainWindow(QMainWindow):
         self.addToolBarBreak()
         self._strip("message_toolbar", self.messages)
         self._toggles_dock = self._dock("toggles_dock", "Optimizations", self.panels.toggles)
-        self.setCentralWidget(self.panels.plots)
+        self._views = Views(self.panels.pins)
+        self._views.add(self.panels.plots, tr("Curves"))
+        self._views.add(self.panels.compare, tr("Compare"))
+        self.setCentralWidget(self._views)
         self._text_dock = self._dock("text_dock", "Text", self.panels.text)
         self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
         self.setStatusBar(self.panels.status)
@@ -129,11 +150,19 @@ class MainWindow(QMainWindow):
 
     def _build_menus(self) -> None:
         exporter = Exporter(self.log, self.messages, self)
+        self.panels.compare.export_wanted.connect(lambda: exporter.export_comparison(self.comparing.record))
         self._menus = menus = Menus(self)
         menus.add_file(export=exporter.export_segments, export_steps=exporter.export_steps)
         menus.add_edit(undo=self.control.undo, redo=self.control.redo)
         menus.add_run(start=self.control.start, stop=self.control.stop)
+        menus.add_compare(
+            pin_a=lambda: self.comparing.pin(0),
+            pin_b=lambda: self.comparing.pin(1),
+            swap=self.pins.swap,
+            compare=self.comparing.compare,
+        )
         menus.add_view(
+            views=self._views,
             docks=(self._toggles_dock, self._text_dock, self._runs_dock),
             freeze=self.panels.plots.set_frozen,
             theme=self._theme,
@@ -155,6 +184,8 @@ class MainWindow(QMainWindow):
     def _show_state(self, *_: object) -> None:
         self._menus.start.setEnabled(not self.bridge.going)
         self._menus.stop.setEnabled(self.bridge.going)
+        self._menus.compare.setEnabled(not self.bridge.experimenting)
+        self.panels.pins.show_state(comparing=self.bridge.experimenting)
         self._menus.undo.setEnabled(self.intent.undo_target is not None)
         self._menus.redo.setEnabled(self.intent.redo_target is not None)
         if self.bridge.going:
@@ -170,5 +201,7 @@ class MainWindow(QMainWindow):
         dark = theme.is_dark(self._theme)
         theme.apply(app, dark=dark)
         self.panels.plots.apply_theme(dark)
+        self.panels.pins.apply_theme(dark)
+        self.panels.compare.apply_theme(dark)
         self.panels.text.apply_theme(dark)
         self.panels.runs.apply_theme(dark)

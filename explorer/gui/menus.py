@@ -8,6 +8,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
 
 from explorer.gui.settings import ThemeChoice
+from explorer.gui.views import Views
 
 THEME_LABELS: tuple[tuple[ThemeChoice, str], ...] = (
     ("system", "As the &system"),
@@ -25,6 +26,7 @@ class Menus:
         self._file = bar.addMenu("&File")
         self._edit = bar.addMenu("&Edit")
         self._run = bar.addMenu("&Run")
+        self._compare = bar.addMenu("&Compare")
         self._view = bar.addMenu("&View")
         self._help = bar.addMenu("&Help")
 
@@ -42,15 +44,35 @@ class Menus:
         self.start = self._add(self._run, "start_action", "&Start", start, "F5")
         self.stop = self._add(self._run, "stop_action", "S&top", stop, "Shift+F5")
 
+    def add_compare(
+        self,
+        *,
+        pin_a: Callable[[], None],
+        pin_b: Callable[[], None],
+        swap: Callable[[], None],
+        compare: Callable[[], None],
+    ) -> None:
+        menu = self._compare
+        self._add(menu, "pin_a_action", "Pin the settings, or the selected row, as &A", pin_a, "Ctrl+Shift+A")
+        self._add(menu, "pin_b_action", "Pin the settings, or the selected row, as &B", pin_b, "Ctrl+Shift+B")
+        self._add(menu, "swap_pins_action", "S&wap A and B", swap, "Ctrl+Shift+X")
+        menu.addSeparator()
+        self.compare = self._add(menu, "compare_action", "&Compare A with B", compare, "F6")
+
     def add_view(
         self,
         *,
+        views: Views,
         docks: tuple[QDockWidget, ...],
         freeze: Callable[[bool], None],
         theme: ThemeChoice,
         set_theme: Callable[[ThemeChoice], None],
         reset_layout: Callable[[], None],
     ) -> None:
+        for index, title in enumerate(views.titles()):
+            name, key = f"view_{index + 1}_action", f"Ctrl+{index + 1}"
+            self._add(self._view, name, title, lambda index=index: views.show_number(index), key)
+        self._view.addSeparator()
         for dock in docks:
             self._view.addAction(dock.toggleViewAction())
         self._view.addSeparator()
@@ -80,7 +102,9 @@ class Menus:
     def actions(self) -> list[QAction]:
         """Every action, in the order of the menus."""
         return [
-            action for menu in (self._file, self._edit, self._run, self._view, self._help) for action in menu.actions()
+            action
+            for menu in (self._file, self._edit, self._run, self._compare, self._view, self._help)
+            for action in menu.actions()
         ]
 
     def _add(self, menu: QMenu, name: str, text: str, slot: Callable[..., object], key: str = "") -> QAction:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+
+from explorer.messages import Problem
 
 Severity = Literal["hint", "warning", "problem"]
 HEIGHT_PX = 36
@@ -79,6 +81,16 @@ class MessageBar(QWidget):
         self._button.setVisible(action is not None)
         self._close.setVisible(severity != "hint")
         self._elide()
+
+    def show_problem(self, problem: Problem) -> None:
+        """Say what went wrong; its details can be copied for a report."""
+        detail = problem.detail
+        self.show_message(
+            str(problem),
+            severity="problem",
+            action="Copy details" if detail else None,
+            on_action=lambda: QGuiApplication.clipboard().setText(detail),
+        )
 
     def clear(self) -> None:
         self.show_message("")

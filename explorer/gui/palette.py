@@ -41,6 +41,8 @@ _RUN_COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#d55e00", "#f0e442")
 _RUN_STYLES = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 _A_COLOUR = "#6c8cab"
 _B_COLOUR = "#e69f00"
+A_STYLE = Qt.PenStyle.SolidLine
+B_STYLE = Qt.PenStyle.DashLine
 
 
 def theme(dark: bool) -> Theme:

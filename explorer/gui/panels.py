@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.gui.compare_panel import ComparePanel
+from explorer.gui.pin_bar import PinBar
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_bar import RunBar
 from explorer.gui.runs_table import RunsTable
@@ -19,6 +21,8 @@ class Panels:
     run_bar: RunBar
     toggles: TogglesPanel
     plots: PlotsPanel
+    pins: PinBar
+    compare: ComparePanel
     text: TextPanel
     runs: RunsTable
     status: StatusBar

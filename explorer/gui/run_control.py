@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
-from PySide6.QtGui import QGuiApplication
 
 from explorer.config import RunConfig
 from explorer.gui import hints
@@ -44,6 +43,7 @@ class RunControl(QObject):
         self._untouched = untouched
         self._environment: Environment | None = None
         self._taught = False
+        self._run_id = 0
         self._segments_of_run = 0
         self._table = QTimer(self)
         self._table.setInterval(TABLE_EVERY_MS)
@@ -65,6 +65,8 @@ class RunControl(QObject):
         bridge.text.connect(lambda _run, text: panels.text.append_text(text))
         bridge.refused.connect(self._refused)
         bridge.run_ended.connect(self._ended)
+        bridge.experiment_started.connect(self._redraw)
+        bridge.experiment_ended.connect(self._redraw)
         bridge.worker_lost.connect(self._lost)
         bridge.stop_overdue.connect(self._overdue)
         self._redraw()
@@ -122,7 +124,7 @@ class RunControl(QObject):
         self._redraw()
         running = self._bridge.running
         if running is None:
-            if not self._taught or new.workload != old.workload:
+            if not self._bridge.going and (not self._taught or new.workload != old.workload):
                 self._messages.show_message(hints.first_step(new))
             return
         wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in FIXED_IN_RUN})
@@ -154,12 +156,12 @@ class RunControl(QObject):
 
     def _state(self, state: str) -> None:
         self._panels.status.show_state(state)
-        if state == "starting" and self._bridge.going:
+        if state == "starting" and self._bridge.running is not None:
             self._panels.plots.show_progress("Waiting for the worker to start…")
         self._show_state()
 
     def _started(self, run_id: int, config: RunConfig) -> None:
-        self._segments_of_run = 0
+        self._run_id, self._segments_of_run = run_id, 0
         self._messages.clear()
         self._panels.plots.begin_run(run_id, config)
         if self._bridge.state == "starting":
@@ -171,14 +173,19 @@ class RunControl(QObject):
         self._redraw()
 
     def _progress(self, event: Progress) -> None:
-        self._panels.plots.show_progress(hints.progress(event))
+        if event.run_id == self._run_id:
+            self._panels.plots.show_progress(hints.progress(event))
 
     def _segment(self, event: SegmentStarted) -> None:
+        if event.run_id != self._run_id:
+            return
         self._segments_of_run += 1
         self._panels.plots.add_segment(event.run_id, event.config, event.segment)
         self._panels.runs.refresh()
 
     def _samples(self, run_id: int, samples: list[Sample]) -> None:
+        if run_id != self._run_id:
+            return
         self._panels.plots.show_progress(None)
         self._panels.plots.add_samples(run_id, samples)
         running = self._bridge.running
@@ -197,7 +204,7 @@ class RunControl(QObject):
             if field.name not in FIXED_IN_RUN
         }
         self._intent.correct(dataclasses.replace(self._intent.config, **live))
-        self._show_problem(event.problem)
+        self._messages.show_problem(event.problem)
 
     def _ended(self, event: RunEnded) -> None:
         self._table.stop()
@@ -218,10 +225,10 @@ class RunControl(QObject):
                 on_action=lambda: self._begin(download=True),
             )
         else:
-            self._show_problem(event.problem)
+            self._messages.show_problem(event.problem)
 
     def _lost(self, problem: Problem) -> None:
-        self._show_problem(problem)
+        self._messages.show_problem(problem)
         self._show_state()
 
     def _overdue(self) -> None:
@@ -240,15 +247,6 @@ class RunControl(QObject):
 
     # ---- to the panels
 
-    def _show_problem(self, problem: Problem) -> None:
-        detail = problem.detail
-        self._messages.show_message(
-            str(problem),
-            severity="problem",
-            action="Copy details" if detail else None,
-            on_action=lambda: QGuiApplication.clipboard().setText(detail),
-        )
-
     def _device(self) -> DeviceInfo | None:
         if self._environment is None:
             return None
@@ -264,12 +262,12 @@ class RunControl(QObject):
             self._panels.toggles.show_device(device)
             self._panels.plots.set_device(device)
 
-    def _redraw(self) -> None:
+    def _redraw(self, *_: object) -> None:
         config = self._intent.config
         self._show_state()
-        self._panels.run_bar.show_config(config, running=self._bridge.going)
+        self._panels.run_bar.show_config(config, running=self._bridge.running is not None)
         self._panels.toggles.show_config(config)
-        self._panels.toggles.training.show_config(config, running=self._bridge.going)
+        self._panels.toggles.training.show_config(config, running=self._bridge.running is not None)
         self._panels.text.set_config(config)
 
     def _show_state(self) -> None:

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
-from PySide6.QtGui import QPainter, QPen, QPixmap
+from PySide6.QtGui import QColor, QPainter, QPen, QPixmap
 
-from explorer.gui.palette import NOTHING, gib, milliseconds, run_colour, run_style, si_number
+from explorer.gui.palette import (
+    A_STYLE,
+    B_STYLE,
+    NOTHING,
+    a_colour,
+    b_colour,
+    gib,
+    milliseconds,
+    run_colour,
+    run_style,
+    si_number,
+)
+from explorer.gui.pins import LETTERS
 from explorer.optimizations.registry import baseline_levels, levels_of
 from explorer.results.log import RunLog, RunRecord, SegmentRecord
 from explorer.results.statistics import SegmentSummary
@@ -59,8 +71,8 @@ class Row:
     tooltip: str
 
 
-def build_row(record: RunRecord, part: SegmentRecord) -> Row:
-    """The row of one segment as the log has it now."""
+def build_row(record: RunRecord, part: SegmentRecord, *, arm: int | None = None) -> Row:
+    """The row of one segment as the log has it now; ``arm`` is 0 or 1 where its run is A or B of a comparison."""
     index, config = part.segment.index, part.config
     summary = record.summary(index)
     tokens = config.seq if config.workload == "train" else config.max_new_tokens
@@ -70,7 +82,7 @@ def build_row(record: RunRecord, part: SegmentRecord) -> Row:
     mark = "" if summary.settled or not summary.n else "~ "
     shown: tuple[tuple[str, Any], ...] = (
         (f"{record.run_id}.{index + 1}", record.run_id * 1_000_000 + index),
-        (record.label(index, baseline_levels()), None),
+        (("" if arm is None else f"{LETTERS[arm]}: ") + record.label(index, baseline_levels()), None),
         (config.workload, None),
         (config.model, None),
         (f"{config.batch} × {tokens}", config.batch * tokens),
@@ -133,7 +145,12 @@ class RunsModel(QAbstractTableModel):
         self._rows: list[Row] = []
         self._seen: dict[tuple[int, int], tuple[int, str, int]] = {}
         self._swatches: dict[int, QPixmap] = {}
+        self._arms: dict[int, int] = {}
         self._dark = False
+
+    def mark_arms(self, a: int, b: int) -> None:
+        """Show the runs with these ids as A and B of a comparison: by letter, colour and line."""
+        self._arms |= {a: 0, b: 1}
 
     def refresh(self) -> None:
         """Take in what the log has gained; rows of segments without news are left alone."""
@@ -146,7 +163,7 @@ class RunsModel(QAbstractTableModel):
                 if key in at and self._seen.get(key) == news:
                     continue
                 self._seen[key] = news
-                row = build_row(record, part)
+                row = build_row(record, part, arm=self._arms.get(record.run_id))
                 if key in at:
                     self._rows[at[key]] = row
                     self.dataChanged.emit(self.index(at[key], 0), self.index(at[key], len(COLUMNS) - 1))
@@ -204,11 +221,20 @@ class RunsModel(QAbstractTableModel):
             pixmap = QPixmap(20, 12)
             pixmap.fill(Qt.GlobalColor.transparent)
             painter = QPainter(pixmap)
-            painter.setPen(QPen(run_colour(run_id, self._dark), 3, run_style(run_id)))
+            painter.setPen(QPen(*self._line(run_id)))
             painter.drawLine(0, 6, 20, 6)
             painter.end()
             self._swatches[run_id] = pixmap
         return self._swatches[run_id]
+
+    def _line(self, run_id: int) -> tuple[QColor, float, Qt.PenStyle]:
+        match self._arms.get(run_id):
+            case 0:
+                return a_colour(self._dark), 3, A_STYLE
+            case 1:
+                return b_colour(self._dark), 3, B_STYLE
+            case _:
+                return run_colour(run_id, self._dark), 3, run_style(run_id)
 
 
 def _alignment(column: Column) -> Qt.AlignmentFlag:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer
+from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAction,
     QFontMetrics,
@@ -17,6 +17,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
+from explorer.gui.language import tr
 from explorer.gui.palette import tabular
 from explorer.gui.runs_model import COLUMNS, KEY_ROLE, SORT_ROLE, RunsModel
 from explorer.results.log import RunLog
@@ -30,6 +31,11 @@ EMPTY_WORDS = "Each run becomes a row here, and each setting changed while it ru
 
 class RunsTable(QTableView):
     """The runs of ``log``; sorted by clicking a header, copied with Ctrl+C."""
+
+    pin_wanted = Signal(int)
+    """The selected row is to be A (0) or B (1)."""
+    compare_wanted = Signal()
+    """The two selected rows are to be compared."""
 
     def __init__(self, log: RunLog, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -71,6 +77,16 @@ class RunsTable(QTableView):
             action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
             action.triggered.connect(lambda _=False, markdown=markdown: self._copy(markdown=markdown))
             self.addAction(action)
+        # Their keys are the menu's, which looks at the selection too.
+        for name, words, signal in (
+            ("pin_row_a_action", tr("Pin as A"), lambda: self.pin_wanted.emit(0)),
+            ("pin_row_b_action", tr("Pin as B"), lambda: self.pin_wanted.emit(1)),
+            ("compare_rows_action", tr("Compare these two"), self.compare_wanted.emit),
+        ):
+            action = QAction(words, self)
+            action.setObjectName(name)
+            action.triggered.connect(lambda _=False, signal=signal: signal())
+            self.addAction(action)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
 
     def refresh(self) -> None:
@@ -88,6 +104,10 @@ class RunsTable(QTableView):
             self.scrollToBottom()
         end_s = time.monotonic()
         self._next_s = end_s + max(REFRESH_S, (end_s - now_s) / LARGEST_SHARE)
+
+    def mark_arms(self, a: int, b: int) -> None:
+        """Give the runs with these ids the names and colours of a comparison's arms."""
+        self._rows.mark_arms(a, b)
 
     def selected(self) -> list[tuple[int, int]]:
         """(run id, segment index) of the selected rows, from top to bottom."""

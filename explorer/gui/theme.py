@@ -88,6 +88,7 @@ def style_rules(*, dark: bool) -> str:
     return f"""
     QLabel[role="caption"] {{ color: {look.muted}; font-size: 8pt; }}
     QLabel[role="heading"] {{ color: {look.muted}; font-size: 8pt; font-weight: bold; }}
+    QLabel[role="verdict"] {{ font-size: 11pt; font-weight: bold; }}
     QLabel[role="muted"] {{ color: {look.muted}; }}
     QLabel[role="small"] {{ color: {look.muted}; font-size: 8pt; }}
     QLabel[severity="warning"] {{ color: {more.warning}; }}

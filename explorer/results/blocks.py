@@ -58,20 +58,24 @@ class Blocks:
     @property
     def pairs(self) -> Sequence[tuple[Block, Block]]:
         """Whole pairs, oldest first, disturbed ones included."""
-        a, b = self._by_arm
-        return [(a[pair], b[pair]) for pair in sorted(a.keys() & b.keys())]
+        return [pair for _, pair in self._whole()]
 
     @property
-    def counted(self) -> Sequence[tuple[Block, Block]]:
-        """Whole pairs of which neither block was disturbed.
+    def dropped(self) -> frozenset[int]:
+        """Numbers of the whole pairs of which a block was disturbed.
 
         Judged by what changed against the neighbouring blocks of the same arm: arms may run at different clocks, a
         power cap that is set in normal running lowers nobody's clock against its neighbours, and a card that has
         become warm for good is no disturbance, though its first slower blocks are.
         """
         a, b = self._by_arm
-        disturbed = _disturbed(a) | _disturbed(b)
-        return [(a[pair], b[pair]) for pair in sorted(a.keys() & b.keys() - disturbed)]
+        return frozenset((_disturbed(a) | _disturbed(b)) & a.keys() & b.keys())
+
+    @property
+    def counted(self) -> Sequence[tuple[Block, Block]]:
+        """Whole pairs of which neither block was disturbed, oldest first."""
+        dropped = self.dropped
+        return [pair for number, pair in self._whole() if number not in dropped]
 
     def interval(self) -> RatioInterval | None:
         """The ratio of the pairs that count, or None while there are fewer than two."""
@@ -101,6 +105,11 @@ class Blocks:
             dropped_blocks=2 * (len(self.pairs) - len(pairs)),
             ended_by=ended_by,
         )
+
+    def _whole(self) -> Sequence[tuple[int, tuple[Block, Block]]]:
+        """Each pair of which both blocks are there, with its number, oldest first."""
+        a, b = self._by_arm
+        return [(number, (a[number], b[number])) for number in sorted(a.keys() & b.keys())]
 
 
 def _disturbed(arm: Mapping[int, Block]) -> set[int]:

@@ -11,11 +11,22 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QComboBox, QFileDialog, QPlainTextEdit, QPushButton, QSpinBox, QTableView
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QFileDialog,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+    QTableView,
+)
 from pytestqt.qtbot import QtBot
 
 from explorer.gui.app import create
 from explorer.gui.main_window import MainWindow
+from explorer.gui.verdict_words import headline
+from explorer.results.ring import PHASE_CODES
 
 WITHIN_MS = 90_000
 """The worker imports torch and transformers first; on two busy cores that has been seen to take 20 s."""
@@ -110,4 +121,33 @@ def test_that_generation_in_the_window_streams_its_text(qtbot: QtBot, tiny_model
     assert len(run.columns) == 12, "one sample a token"
     assert run.text
     assert hand.find(QPlainTextEdit, "text_output").toPlainText() == "import os" + run.text
+    window.close()
+
+
+def test_that_a_comparison_in_the_window_comes_to_a_verdict(qtbot: QtBot, tiny_model: Path, tmp_path: Path) -> None:
+    _, window = create(["--in-process", "--settings", str(tmp_path / "settings.ini")])
+    qtbot.addWidget(window)
+    hand = Hand(window, qtbot)
+    window.comparing.block_s = 0.02
+    hand.find(QComboBox, "model_combo").setCurrentText(str(tiny_model))
+    hand.choose("device_combo", "auto")
+    hand.find(QSpinBox, "batch_spin").setValue(1)
+    hand.find(QSpinBox, "seq_spin").setValue(8)
+    hand.find(QAction, "pin_a_action").trigger()
+    hand.find(QSpinBox, "batch_spin").setValue(2)
+    hand.find(QCheckBox, "checks_check").setChecked(False)
+    hand.find(QSpinBox, "budget_spin").setValue(5)
+    hand.press("compare_button")
+    hand.until(lambda: len(window.log.runs) == 2 and not window.bridge.going)
+    record = window.comparing.record
+    assert record is not None
+    result = record.result()
+    assert result is not None
+    assert hand.find(QLabel, "verdict_label").text() == headline(result)
+    assert [run.segments[0].config.batch for run in window.log.runs] == [1, 2]
+    for run, of_arm in zip(window.log.runs, (record.blocks.of_arm(0), record.blocks.of_arm(1)), strict=True):
+        block, step_ms = run.columns.column("block"), run.columns.column("step_ms")
+        steady = run.columns.column("phase") == PHASE_CODES["steady"]
+        for pair, kept in of_arm.items():
+            assert kept.step_ms == np.median(step_ms[(block == pair) & steady]), "a block is what its steps are"
     window.close()

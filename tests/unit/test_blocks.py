@@ -27,6 +27,7 @@ def test_that_the_ratio_is_of_the_medians_of_whole_pairs() -> None:
 def test_that_a_block_at_a_lower_clock_is_dropped_with_its_pair_and_counted() -> None:
     a, b = [30.0] * 9, [20.0] * 8 + [40.0]
     blocks = blocks_of(a, b, {(1, 8): 1980.0 * 0.96})
+    assert blocks.dropped == {8}
     result = blocks.result(floor=0.005, floor_measured=True, ended_by="settled")
     assert result is not None
     assert result.interval.n_pairs == 8

@@ -1,0 +1,32 @@
+"""What the worker said since the last look, as few events as say the same."""
+
+from __future__ import annotations
+
+from explorer.messages import Event, Problem, Samples, Text, WorkerLost
+
+
+def merged(events: list[Event]) -> list[Event]:
+    """``events`` with neighbouring samples, and neighbouring pieces of text, of one run put together."""
+    result: list[Event] = []
+    for event in events:
+        last = result[-1] if result else None
+        match last, event:
+            case Samples(), Samples() if last.run_id == event.run_id:
+                result[-1] = Samples(run_id=event.run_id, samples=last.samples + event.samples)
+            case Text(), Text() if last.run_id == event.run_id:
+                result[-1] = Text(run_id=event.run_id, text=last.text + event.text)
+            case _:
+                result.append(event)
+    return result
+
+
+def loss(event: WorkerLost) -> Problem:
+    """What a lost worker is to the person."""
+    code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
+    last_line = event.last_words.splitlines()[-1] if event.last_words else "it left no message"
+    return Problem(
+        what=f"The worker ended by itself{code}",
+        why=last_line,
+        remedy="The next Start begins with a new one.",
+        detail=event.last_words,
+    )
