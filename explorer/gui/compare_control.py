@@ -77,7 +77,7 @@ class CompareControl(QObject):
         bar.stop_wanted.connect(bridge.stop)
         panels.runs.pin_wanted.connect(self._pin_row)
         panels.runs.compare_wanted.connect(self._compare_rows)
-        panels.compare.copy_wanted.connect(self._copy)
+        panels.compare.copy_wanted.connect(self.copy)
         bridge.progress.connect(self._progress)
         bridge.segment_started.connect(self._segment)
         bridge.samples.connect(self._samples)
@@ -97,6 +97,14 @@ class CompareControl(QObject):
     def compare(self) -> None:
         """Compare A with B, or with the settings of the moment where B is not pinned."""
         self._begin(download=False)
+
+    def copy(self) -> None:
+        """Copy the verdict, in the words of ``main.py compare``."""
+        result = None if self.record is None else self.record.result()
+        if self.record is None or result is None:
+            self._messages.show_message(tr("There is no verdict to copy yet: compare first."), severity="warning")
+            return
+        QGuiApplication.clipboard().setText(in_words(result, a=self.record.names[0], b=self.record.names[1]))
 
     def _begin(self, *, download: bool) -> None:
         if self._bridge.experimenting:
@@ -202,11 +210,6 @@ class CompareControl(QObject):
         for arm, (run_id, segment) in enumerate(rows):
             self._pins.pin(1 if arm else 0, self._log.run(run_id).segment(segment).config)
         self.compare()
-
-    def _copy(self) -> None:
-        result = None if self.record is None else self.record.result()
-        if self.record is not None and result is not None:
-            QGuiApplication.clipboard().setText(in_words(result, a=self.record.names[0], b=self.record.names[1]))
 
     # ---- from the worker
 

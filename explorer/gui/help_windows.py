@@ -44,6 +44,7 @@ class TextWindow(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(640, 520)
         browser = QTextBrowser()
+        browser.setObjectName("help_text")
         browser.setAccessibleName(title)
         browser.setHtml(html)
         copy = QPushButton("Copy")

@@ -153,18 +153,21 @@ class MainWindow(QMainWindow):
         self.panels.compare.export_wanted.connect(lambda: exporter.export_comparison(self.comparing.record))
         self._menus = menus = Menus(self)
         menus.add_file(export=exporter.export_segments, export_steps=exporter.export_steps)
-        menus.add_edit(undo=self.control.undo, redo=self.control.redo)
+        menus.add_edit(undo=self.control.undo, redo=self.control.redo, plain=self.control.clear_toggles)
         menus.add_run(start=self.control.start, stop=self.control.stop)
         menus.add_compare(
             pin_a=lambda: self.comparing.pin(0),
             pin_b=lambda: self.comparing.pin(1),
             swap=self.pins.swap,
             compare=self.comparing.compare,
+            copy=self.comparing.copy,
+            export=lambda: exporter.export_comparison(self.comparing.record),
         )
         menus.add_view(
             views=self._views,
             docks=(self._toggles_dock, self._text_dock, self._runs_dock),
             freeze=self.panels.plots.set_frozen,
+            follow=self.panels.plots.follow,
             theme=self._theme,
             set_theme=self.set_theme,
             reset_layout=self._reset_layout,

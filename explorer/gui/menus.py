@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
 from explorer.gui.settings import ThemeChoice
 from explorer.gui.views import Views
 
-THEME_LABELS: tuple[tuple[ThemeChoice, str], ...] = (
-    ("system", "As the &system"),
-    ("light", "&Light"),
-    ("dark", "&Dark"),
+THEMES: tuple[tuple[ThemeChoice, str, str], ...] = (
+    ("system", "As the &system", "Ctrl+Alt+S"),
+    ("light", "&Light", "Ctrl+Alt+L"),
+    ("dark", "&Dark", "Ctrl+Alt+D"),
 )
 
 
@@ -36,9 +36,11 @@ class Menus:
         self._file.addSeparator()
         self._add(self._file, "quit_action", "&Quit", self._window.close, "Ctrl+Q")
 
-    def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None]) -> None:
+    def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None], plain: Callable[[], None]) -> None:
         self.undo = self._add(self._edit, "undo_action", "&Undo a setting", undo, "Ctrl+Z")
         self.redo = self._add(self._edit, "redo_action", "&Redo a setting", redo, "Ctrl+Shift+Z")
+        self._edit.addSeparator()
+        self._add(self._edit, "plain_action", "&Nothing optimized", plain, "Ctrl+Shift+0")
 
     def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
         self.start = self._add(self._run, "start_action", "&Start", start, "F5")
@@ -51,6 +53,8 @@ class Menus:
         pin_b: Callable[[], None],
         swap: Callable[[], None],
         compare: Callable[[], None],
+        copy: Callable[[], None],
+        export: Callable[[], None],
     ) -> None:
         menu = self._compare
         self._add(menu, "pin_a_action", "Pin the settings, or the selected row, as &A", pin_a, "Ctrl+Shift+A")
@@ -58,6 +62,9 @@ class Menus:
         self._add(menu, "swap_pins_action", "S&wap A and B", swap, "Ctrl+Shift+X")
         menu.addSeparator()
         self.compare = self._add(menu, "compare_action", "&Compare A with B", compare, "F6")
+        menu.addSeparator()
+        self._add(menu, "copy_verdict_action", "Co&py the verdict", copy, "Ctrl+Alt+C")
+        self._add(menu, "export_comparison_action", "&Export the comparison…", export, "Ctrl+Alt+E")
 
     def add_view(
         self,
@@ -65,6 +72,7 @@ class Menus:
         views: Views,
         docks: tuple[QDockWidget, ...],
         freeze: Callable[[bool], None],
+        follow: Callable[[], None],
         theme: ThemeChoice,
         set_theme: Callable[[ThemeChoice], None],
         reset_layout: Callable[[], None],
@@ -73,8 +81,10 @@ class Menus:
             name, key = f"view_{index + 1}_action", f"Ctrl+{index + 1}"
             self._add(self._view, name, title, lambda index=index: views.show_number(index), key)
         self._view.addSeparator()
-        for dock in docks:
-            self._view.addAction(dock.toggleViewAction())
+        for number, dock in enumerate(docks, start=1):
+            action = dock.toggleViewAction()
+            action.setShortcut(QKeySequence(f"Ctrl+Alt+{number}"))
+            self._view.addAction(action)
         self._view.addSeparator()
         self.freeze = QAction("&Freeze the curves", self._window)
         self.freeze.setObjectName("freeze_action")
@@ -82,36 +92,36 @@ class Menus:
         self.freeze.setCheckable(True)
         self.freeze.toggled.connect(freeze)
         self._view.addAction(self.freeze)
+        self._add(self._view, "follow_action", "Show the &whole run", follow, "Ctrl+0")
         self._view.addSeparator()
-        themes = self._view.addMenu("&Theme")
+        self._themes = self._view.addMenu("&Theme")
         group = QActionGroup(self._window)
-        for choice, label in THEME_LABELS:
-            action = self._add(themes, f"theme_{choice}_action", label, lambda c=choice: set_theme(c))
+        for choice, label, key in THEMES:
+            action = self._add(self._themes, f"theme_{choice}_action", label, lambda c=choice: set_theme(c), key)
             action.setCheckable(True)
             action.setChecked(choice == theme)
             group.addAction(action)
-        self._add(self._view, "reset_layout_action", "&Reset layout", reset_layout)
+        self._add(self._view, "reset_layout_action", "&Reset layout", reset_layout, "Ctrl+Alt+0")
 
     def add_help(
         self, *, keyboard: Callable[[], None], measured: Callable[[], None], environment: Callable[[], None]
     ) -> None:
         self._add(self._help, "keyboard_action", "&Keyboard", keyboard, "F1")
-        self._add(self._help, "measured_action", "&How is this measured?", measured)
-        self._add(self._help, "environment_action", "This &machine and its versions", environment)
+        self._add(self._help, "measured_action", "&How is this measured?", measured, "Shift+F1")
+        self._add(self._help, "environment_action", "This &machine and its versions", environment, "Ctrl+F1")
 
     def actions(self) -> list[QAction]:
-        """Every action, in the order of the menus."""
+        """Every action, in the order of the menus, those of menus within menus included."""
+        menus = (self._file, self._edit, self._run, self._compare, self._view, self._themes, self._help)
+        headings = [menu.menuAction() for menu in menus]
         return [
-            action
-            for menu in (self._file, self._edit, self._run, self._compare, self._view, self._help)
-            for action in menu.actions()
+            action for menu in menus for action in menu.actions() if not action.isSeparator() and action not in headings
         ]
 
-    def _add(self, menu: QMenu, name: str, text: str, slot: Callable[..., object], key: str = "") -> QAction:
+    def _add(self, menu: QMenu, name: str, text: str, slot: Callable[..., object], key: str) -> QAction:
         action = QAction(text, self._window)
         action.setObjectName(name)
-        if key:
-            action.setShortcut(QKeySequence(key))
+        action.setShortcut(QKeySequence(key))
         action.triggered.connect(lambda *_: slot())
         menu.addAction(action)
         return action

@@ -88,6 +88,10 @@ class RunControl(QObject):
     def redo(self) -> None:
         self._step_to(self._intent.redo_target, self._intent.redo)
 
+    def clear_toggles(self) -> None:
+        """Put every toggle to its first level, live if a run is going; one step to undo."""
+        self._intent.change(levels=())
+
     # ---- from the person
 
     def _begin(self, *, download: bool) -> None:

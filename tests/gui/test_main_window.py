@@ -15,10 +15,12 @@ from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
     QLineEdit,
+    QMenu,
     QPlainTextEdit,
     QPushButton,
     QSpinBox,
     QTableView,
+    QTextBrowser,
     QWidget,
 )
 from window_bench import CPU, GPU, Bench, environment, steps
@@ -452,3 +454,31 @@ def test_that_the_wheel_does_not_change_what_the_pointer_passes(bench: Bench) ->
     combo.setFocus()
     roll()
     assert bench.config != before
+
+
+def test_that_every_action_of_the_menus_has_a_key_of_its_own_and_is_listed(bench: Bench) -> None:
+    window = bench.open()
+    menus = window.menuBar().findChildren(QMenu)
+    headings = [menu.menuAction() for menu in menus]
+    found = [action for menu in menus for action in menu.actions()]
+    actions = [action for action in found if not action.isSeparator() and action not in headings]
+    assert len(actions) > 20
+    keys = [action.shortcut().toString() for action in actions]
+    assert "" not in keys, [action.text() for action in actions if action.shortcut().isEmpty()]
+    assert len(set(keys)) == len(keys), sorted(keys)
+    bench.find(QAction, "keyboard_action").trigger()
+    (shown,) = window.findChildren(QTextBrowser, "help_text")
+    for action in actions:
+        assert action.shortcut().toString() in shown.toPlainText()
+        assert action.text().replace("&", "") in shown.toPlainText()
+
+
+def test_that_all_toggles_are_put_back_at_once_and_that_can_be_undone(bench: Bench) -> None:
+    bench.open()
+    bench.choose("toggle_attention", "sdpa")
+    bench.choose("toggle_checkpointing", "all")
+    optimized = bench.config
+    bench.find(QAction, "plain_action").trigger()
+    assert bench.config == dataclasses.replace(optimized, levels=())
+    bench.find(QAction, "undo_action").trigger()
+    assert bench.config == optimized
