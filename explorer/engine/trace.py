@@ -86,6 +86,7 @@ def read_profile(
         operators=tuple(Counter(event["name"] for event in operators).most_common()),
         products=_products(innermost),
         attention_softmax=_attention_softmax(operators),
+        norms=_norms(operators),
         attention_dropout=max(map(_dropout, operators), default=0.0),
         block_forwards=tuple(forwards[f"{BLOCK_MARKER}{index}"] for index in range(blocks)),
         triton_kernels=tuple(sorted(own_kernels & {event["name"] for event in by_kind["kernel"]})),
@@ -151,6 +152,14 @@ def _attention_softmax(operators: list[Event]) -> tuple[Tally, ...]:
             # Its third input: whether it computes and returns float32 although its input is float16.
             to_float = event["args"]["Concrete Inputs"][2] == "True"
             found[_bare(event), "float32" if to_float else _dtype(event, 0)] += 1
+    return _tallies(found)
+
+
+def _norms(operators: list[Event]) -> tuple[Tally, ...]:
+    found: Counter[tuple[str, str]] = Counter()
+    for event in operators:
+        if event["name"] == "aten::native_layer_norm":
+            found[_bare(event), _dtype(event, 2)] += 1  # its third input, the weight
     return _tallies(found)
 
 

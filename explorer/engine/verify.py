@@ -103,7 +103,7 @@ def _parity(
             errors(reference, yardstick),
             descent=1 - min(losses) / max(losses) if losses else 0.0,
             # In float32 torch's own path rounds as the reference does; in 16 bits it alone says what rounding does.
-            limit=FLOOR if own.level("precision") is None else math.inf,
+            limit=FLOOR if own.level("precision") is own.level("weight_dtype") is None else math.inf,
         ),
         reference=reference.arm,
         yardstick=yardstick.arm,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
+from explorer.config import Workload
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile, listed
@@ -15,6 +16,11 @@ FORCED = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn
 AMPERE = (8, 0)
 """First compute capability with the flash and cuDNN kernels. Source: torch's sdp_utils.cpp."""
 HALF = ("fp16", "bf16")
+HALF_BY: tuple[tuple[Workload, str, tuple[str, ...]], ...] = (
+    ("train", "precision", HALF),
+    ("generate", "weight_dtype", (*HALF, "int8")),
+)
+"""What makes queries, keys and values 16 bits wide, by workload."""
 FUSED: Mapping[str, str] = {
     "flash": r"flash_fwd_(?!splitkv_combine)|FlashAttnFwd",
     "efficient": r"fmha_cutlassF",
@@ -116,9 +122,15 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
 """
     needs = (
-        Needs(level="naive_half", other="precision", allowed=HALF, reason="there is no half precision to compute in"),
-        Needs(level="flash", other="precision", allowed=HALF, reason="FlashAttention computes in 16 bits only"),
-        Needs(level="cudnn", other="precision", allowed=HALF, reason="cuDNN's attention computes in 16 bits only"),
+        *(
+            Needs(level=level, other=other, allowed=allowed, reason=reason, workloads=(workload,))
+            for workload, other, allowed in HALF_BY
+            for level, reason in (
+                ("naive_half", "there is no half precision to compute in"),
+                ("flash", "FlashAttention computes in 16 bits only"),
+                ("cudnn", "cuDNN's attention computes in 16 bits only"),
+            )
+        ),
         Needs(
             level="flash",
             other="kv_cache",

@@ -22,8 +22,13 @@ TF32_PRODUCT = r"tf32|s1688gemm|nvjet_(sm\d+_)?s"
 FULL_PRODUCT = r"sgemm|gemm_f32f32_f32f32|_simt_|_ffma"
 
 
+def float32_weights(profile: Profile) -> bool:
+    """Whether the model's weights are float32, by its layer norms: autocast casts only what is multiplied."""
+    return bool(profile.norms) and all(tally.dtype == "float32" for tally in profile.norms)
+
+
 def _multiplies(dtype: str) -> Callable[[Profile], Evidence]:
-    """Proof that all products with weights (mm and addmm) ran in ``dtype``; attention's own (bmm) may differ."""
+    """Proof that autocast ran all products with weights (mm and addmm) in ``dtype``; attention's (bmm) may differ."""
 
     def judge(profile: Profile) -> Evidence:
         weights = [tally for tally in profile.products if tally.op in ("mm", "addmm")]
@@ -33,6 +38,9 @@ def _multiplies(dtype: str) -> Callable[[Profile], Evidence]:
             scaled = profile.operator_count("aten::_amp_foreach_non_finite_check_and_unscale_")
             seen += "; gradients unscaled" if scaled else "; no gradient was unscaled"
             shown = shown and scaled > 0
+        if profile.workload == "generate" and dtype != "float32" and not float32_weights(profile):
+            seen += "; no weight was cast: all had this format already"
+            shown = False
         return Evidence(shown=shown, seen=seen)
 
     return judge
@@ -43,6 +51,9 @@ def _rounds_inputs(*, wanted: bool) -> Callable[[Profile], Evidence]:
 
     def judge(profile: Profile) -> Evidence:
         products = _multiplies("float32")(profile)
+        if profile.workload == "generate" and profile.norms and not float32_weights(profile):
+            seen = f"{products.seen}; the weights themselves are in 16 bits or less"
+            return Evidence(shown=profile.tf32_allowed == wanted, seen=seen)
         rounded, full = profile.matching(TF32_PRODUCT), profile.matching(FULL_PRODUCT)
         rounded_us, full_us = (sum(kernel.total_us for kernel in kernels) for kernels in (rounded, full))
         # Some shapes have no TF32 kernel; most of the time must be spent in those that have.
@@ -73,14 +84,15 @@ class Precision(Optimization):
     )
     help = (
         "Matrix products run on tensor cores in a 16-bit format and move half the bytes, while weights, optimizer "
-        "state, layer norms and the loss stay in float32 (automatic mixed precision). In generation the weights "
-        "themselves are cast. TF32 keeps everything in 32 bits and only lets products round their inputs."
+        "state, layer norms and the loss stay in float32 (automatic mixed precision). TF32 keeps everything in 32 "
+        "bits and only lets products round their inputs."
     )
     cost = (
         "Rounding: about 1e-3 relative in float16 and TF32, 1e-2 in bfloat16. Training keeps the float32 weights "
         "and casts them each step, so a batch too small to fill the GPU gains nothing. float16's largest number is "
         "65504: steps whose scaled gradients overflow are skipped, and without a fused optimizer the scaler makes "
-        "the host wait once a step. A CPU without units for the format emulates it, many times slower than float32."
+        "the host wait once a step. In generation autocast casts every weight at every token: weight_dtype is made for "
+        "that. A CPU without units for the format emulates it, many times slower than float32."
     )
     expect = (
         "On an H200, GPT-2 124M, B = 8, T = 1024: fp32 207 ms a step (39.5k tokens/s, 24.3 GiB), tf32 97.8 ms "
@@ -107,9 +119,6 @@ scaler.update()
 
 # tf32
 torch.backends.cuda.matmul.fp32_precision = "tf32"
-
-# generation
-model.eval().to(torch.bfloat16)
 """
     # Largest seen on a three-layer model's gradients on the CPU: fp16 1.4e-3, bf16 1.4e-2. TF32 rounds as fp16 does.
     tolerance: ClassVar[Mapping[str, float]] = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
@@ -125,9 +134,9 @@ model.eval().to(torch.bfloat16)
         if level == "tf32" and device.kind != "cuda":
             return "TF32 is a mode of NVIDIA's tensor cores; this device is a CPU"
         if level == "tf32" and (device.capability is None or device.capability < AMPERE):
-            return f"TF32 needs compute capability 8.0 or later (Ampere); {_having(device)}"
+            return f"TF32 needs compute capability 8.0 or later (Ampere); {having(device)}"
         if level == "bf16" and device.kind == "cuda" and not device.bf16:
-            return f"bfloat16 needs compute capability 8.0 or later (Ampere); {_having(device)}. float16 runs here"
+            return f"bfloat16 needs compute capability 8.0 or later (Ampere); {having(device)}. float16 runs here"
         return None
 
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
@@ -135,13 +144,11 @@ model.eval().to(torch.bfloat16)
 
         if level == "tf32":
             return _tf32_products()
-        dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}[level]
-        if run.config.workload == "generate":
-            return _cast_weights(run, dtype)
-        return _autocast(run, dtype)
+        return _autocast(run, {"fp16": torch.float16, "bf16": torch.bfloat16}[level])
 
 
-def _having(device: DeviceInfo) -> str:
+def having(device: DeviceInfo) -> str:
+    """Which compute capability ``device`` has, in words."""
     have = "unknown" if device.capability is None else "{}.{}".format(*device.capability)
     return f"{device.name} has {have}"
 
@@ -167,7 +174,7 @@ def _autocast(run: Run, dtype: torch.dtype) -> Iterator[None]:
     before = run.autocast, run.scaler
     init_scale = run.config.init_scale
     scaler = None
-    if dtype == torch.float16:
+    if dtype == torch.float16 and run.config.workload == "train":
         scaler = torch.amp.GradScaler(run.device.type, init_scale=init_scale)
         # A scale found earlier in this run goes on, unless another first scale was asked for since.
         kept_for, state = run.kept.get("precision", (None, {}))
@@ -180,18 +187,3 @@ def _autocast(run: Run, dtype: torch.dtype) -> Iterator[None]:
         run.autocast, run.scaler = before
         if scaler is not None:
             run.kept["precision"] = (init_scale, scaler.state_dict())
-
-
-@contextmanager
-def _cast_weights(run: Run, dtype: torch.dtype) -> Iterator[None]:
-    # The float32 values wait in host memory, so that the device holds what a half-precision model really takes.
-    # On the CPU that is where they are: the very tensors are kept.
-    kept: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-    try:
-        for parameter in run.model.parameters():
-            kept.append((parameter, parameter.data.cpu()))
-            parameter.data = parameter.data.to(dtype)
-        yield
-    finally:
-        for parameter, data in kept:
-            parameter.data = data.to(run.device)

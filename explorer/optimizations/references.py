@@ -17,11 +17,14 @@ def plain_float32(config: RunConfig) -> RunConfig:
 
 
 def torchs_own(config: RunConfig, activation: str) -> RunConfig:
-    """The yardstick for ``config``: its precision, torch's own attention, and its GeLU where ``activation`` is one."""
+    """The yardstick for ``config``: in its number formats, torch's own attention, and torch's GeLU where
+    ``activation`` is one."""
     own = registry.with_level(plain_float32(config), "attention", "sdpa")
     if activation in TANH_GELUS:
         own = registry.with_level(own, "gelu", "torch")
-    return own.with_level("precision", config.level("precision"))
+    for name in ("precision", "weight_dtype"):
+        own = own.with_level(name, config.level(name))
+    return own
 
 
 def is_reference(config: RunConfig) -> bool:

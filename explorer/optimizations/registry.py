@@ -14,9 +14,18 @@ from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
 from explorer.optimizations.precision import Precision
+from explorer.optimizations.weight_dtype import WeightDtype
 from explorer.results.environment import DeviceInfo
 
-OPTIMIZATIONS: tuple[Optimization, ...] = (Precision(), Dropout(), Attention(), KvCache(), FusedGelu(), Checkpointing())
+OPTIMIZATIONS: tuple[Optimization, ...] = (
+    Precision(),
+    WeightDtype(),
+    Dropout(),
+    Attention(),
+    KvCache(),
+    FusedGelu(),
+    Checkpointing(),
+)
 """In the order in which panel, command line and ladder show them: by tier."""
 
 

@@ -54,6 +54,8 @@ class Profile:
     """Matrix products, by operator and by the format of what they really multiplied."""
     attention_softmax: tuple[Tally, ...]
     """Softmaxes over (B, H, T, S), which only attention that is written out has, by the format they computed in."""
+    norms: tuple[Tally, ...] = ()
+    """Layer norms, by the format of their weights: autocast leaves those as they are."""
     attention_dropout: float = 0.0
     """Largest probability that scaled_dot_product_attention was called with."""
     block_forwards: tuple[int, ...]

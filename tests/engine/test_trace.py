@@ -154,3 +154,16 @@ def test_that_own_triton_kernels_are_those_that_ran() -> None:
 def test_that_a_trace_of_a_gpu_without_kernels_is_no_profile() -> None:
     with pytest.raises(RuntimeError, match="CUPTI"):
         read(operator("aten::mm", 0.0, 1.0, types=("float", "float")), device="cuda")
+
+
+def test_that_layer_norms_are_counted_by_the_format_of_their_weights() -> None:
+    types = ("c10::BFloat16", "", "float", "float")
+    profile = read(
+        operator("aten::layer_norm", 1.0, 5.0, types=types),
+        operator("aten::native_layer_norm", 2.0, 3.0, types=types),
+        operator("aten::native_layer_norm", 12.0, 3.0, types=("float", "", "c10::Half", "c10::Half")),
+    )
+    assert profile.norms == (
+        Tally(op="native_layer_norm", dtype="float16", count=1),
+        Tally(op="native_layer_norm", dtype="float32", count=1),
+    )

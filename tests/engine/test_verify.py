@@ -101,7 +101,17 @@ def test_that_correct_toggles_stay_within_twice_torchs_own_error_in_training(
         assert min(measure.value for measure in parity.of("logits")) > 1e-4
 
 
-@pytest.mark.parametrize("levels", [{}, {"precision": "bf16"}, {"precision": "fp16", "attention": "sdpa"}], ids=str)
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {},
+        {"precision": "bf16"},
+        {"weight_dtype": "fp16", "attention": "sdpa"},
+        {"weight_dtype": "int8", "kv_cache": "static"},
+        {"kv_cache": "off"},
+    ],
+    ids=str,
+)
 def test_that_correct_toggles_stay_within_twice_torchs_own_error_in_generation(
     tiny: RunConfig, known: verify.Known, levels: dict[str, str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,12 @@ def test_that_gelu_is_known_by_its_kernels(profile: Profile, levels: set[str]) -
 
 BF16 = (Tally(op="addmm", dtype="bfloat16", count=8), Tally(op="bmm", dtype="float32", count=4))
 FP16 = (Tally(op="mm", dtype="float16", count=8),)
+
+
+def norms(dtype: str) -> tuple[Tally, ...]:
+    return (Tally(op="native_layer_norm", dtype=dtype, count=5),)
+
+
 MIXED = (Tally(op="addmm", dtype="bfloat16", count=7), Tally(op="mm", dtype="float32", count=1))
 UNSCALED = (("aten::_amp_foreach_non_finite_check_and_unscale_", 1),)
 
@@ -129,12 +136,33 @@ UNSCALED = (("aten::_amp_foreach_non_finite_check_and_unscale_", 1),)
         pytest.param(made("bf16", products=MIXED), set(), id="one product not cast"),
         pytest.param(made(products=FP16, operators=UNSCALED), {"fp16"}, id="fp16"),
         pytest.param(made(products=FP16), set(), id="fp16 without a scaler"),
-        pytest.param(made(products=FP16, workload="generate"), {"fp16"}, id="fp16, generation"),
+        pytest.param(made(products=FP16, norms=norms("float32"), workload="generate"), {"fp16"}, id="generation"),
+        pytest.param(made(products=FP16, norms=norms("float16"), workload="generate"), {"fp32"}, id="fp16 weights"),
         pytest.param(made(products=()), set(), id="no products"),
     ],
 )
 def test_that_precision_is_known_by_its_products(profile: Profile, levels: set[str]) -> None:
     assert shown("precision", profile) == levels
+
+
+LOOKED_UP = (("aten::embedding", 2),)
+HALF_LOOKED_UP = (("aten::embedding", 1),)
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made(norms=norms("float32"), operators=LOOKED_UP), {"fp32"}, id="fp32"),
+        pytest.param(made(products=FP16, norms=norms("float32"), operators=LOOKED_UP), {"fp32"}, id="autocast"),
+        pytest.param(made(products=FP16, norms=norms("float16"), operators=LOOKED_UP), {"fp16"}, id="fp16"),
+        pytest.param(made(products=BF16, norms=norms("bfloat16"), operators=LOOKED_UP), {"bf16"}, id="bf16"),
+        pytest.param(made(products=BF16, norms=norms("bfloat16"), operators=HALF_LOOKED_UP), {"int8"}, id="int8"),
+        pytest.param(made(products=MIXED, norms=norms("bfloat16"), operators=LOOKED_UP), set(), id="one not cast"),
+        pytest.param(made(operators=LOOKED_UP), set(), id="no norms"),
+    ],
+)
+def test_that_the_format_of_the_weights_is_known_by_norms_and_embeddings(profile: Profile, levels: set[str]) -> None:
+    assert shown("weight_dtype", dataclasses.replace(profile, workload="generate")) == levels
 
 
 DRAWN = (("aten::native_dropout", 25),)

@@ -32,7 +32,7 @@ def test_that_importing_every_toggle_leaves_torch_out() -> None:
 
 
 def test_that_a_wrong_toggle_is_answered_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"'precison'; allowed: precision, dropout, attention, "):
+    with pytest.raises(ValueError, match=r"'precison'; allowed: precision, "):
         registry.normalised(RunConfig(levels=(("precison", "bf16"),)))
 
 
@@ -70,7 +70,8 @@ def test_that_a_need_is_asked_only_in_its_workload() -> None:
         in problems(AMPERE, attention="cudnn", precision="bf16")["attention"]
     )
     assert problems(AMPERE, attention="cudnn", precision="bf16", dropout="off") == {}
-    assert problems(AMPERE, "generate", attention="cudnn", precision="bf16") == {}
+    assert problems(AMPERE, "generate", attention="cudnn", weight_dtype="bf16") == {}
+    assert "weight_dtype is fp32" in problems(AMPERE, "generate", attention="cudnn", precision="bf16")["attention"]
 
 
 def test_that_what_a_device_cannot_do_is_refused_with_its_reason() -> None:
