@@ -10,19 +10,25 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from explorer.engine.memory import StepMemory
 from explorer.engine.sampling import choose
+from explorer.engine.step_graph import Pool, StepGraph, new_pool
 from explorer.engine.telemetry import Telemetry
-from explorer.engine.timing import Completed, StepPipeline
+from explorer.engine.timing import DEPTH, Completed, StepPipeline
 from explorer.engine.tokenizer import StreamDecoder, Tokenizer
 from explorer.optimizations.base import Decoder, Run
 from explorer.optimizations.hf_decoder import HfDecoder
 from explorer.optimizations.rows import Rows
 from explorer.results.sample import Phase, Sample
 from explorer.results.statistics import WarmUp
+
+CHUNK = 8
+"""Tokens that the host submits and reads together where each is one call. Twice as many may be under way when Stop
+comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +67,29 @@ class GenerationLoop:
         self._text: list[str] = []
         self._began_s = 0.0
         self._decoder: Decoder | None = None
-        self.begin_text()
+        self._graphs: dict[tuple[str, int], StepGraph] = {}
+        self._pool: Pool | None = None
+        self.replays = run.graphed
+        """Whether tokens come from recorded graphs; may be set to False to run the same work launch by launch."""
+        prompts = self._prompts()
+        self._rows = Rows.empty(len(prompts), max(map(len, prompts)), run.device)
+        self._begin_rows(prompts)
+        self._generator.manual_seed(run.config.seed)
+        self.next_step = 0
 
-    def begin_text(self) -> None:
-        """Go back to the prompt; the next token is the first one. All earlier ones must have been collected."""
+    def _prompts(self) -> list[torch.Tensor]:
         config = self._run.config
         prompt = self._tokenizer.encode(config.prompt) or [self._tokenizer.end_id]
-        self._lengths = [len(prompt)] * config.batch
-        self._rows = Rows.empty(config.batch, len(prompt), self._run.device)
-        self._rows.begin([torch.tensor(prompt, device=self._run.device)] * config.batch)
-        self._filled = self._rows.prompt
-        self._generator.manual_seed(config.seed)
+        return [torch.tensor(prompt, device=self._run.device)] * config.batch
+
+    def begin_text(self) -> None:
+        """Go back to the prompt within the segment; the next token is the first one. All must have been collected."""
+        self._begin_rows(self._fitting(self._prompts()))
+        self._generator.manual_seed(self._run.config.seed)
         self._text_decoder.finish()
         self._text.clear()
-        self._prefilled = False
         self.next_step = 0
+        self._pipeline.restart()
 
     @property
     def tokens(self) -> torch.Tensor:
@@ -89,30 +103,45 @@ class GenerationLoop:
 
     def begin_segment(self, index: int) -> None:
         """Time the next tokens as segment ``index``. All earlier ones must have been collected."""
+        run = self._run
         self._segment = index
         self._warmup = WarmUp()
-        self._run.model.eval()
+        run.model.eval()
         texts = self._texts()
-        batch = self._run.config.batch
-        if batch != len(texts):  # a batch changed live goes on from the sequence that is shown
-            texts = texts[:1] * batch
-        remaining = max(1, self._run.config.max_new_tokens - self.next_step)
-        slots = min(max(map(len, texts)) + remaining, self._positions + 1)
-        self._rows = Rows.empty(batch, slots, self._run.device)
+        if run.config.batch != len(texts):  # a batch changed live goes on from the sequence that is shown
+            texts = texts[:1] * run.config.batch
+        longest = max(map(len, texts))
+        remaining = max(1, run.config.max_new_tokens - self.next_step)
+        slots = min(longest + remaining, self._positions + 1)
+        self._rows = Rows.empty(len(texts), slots, run.device)
         self._begin_rows(texts)
-        self._decoder = (self._run.decoder or HfDecoder)(self._run, self._rows)
+        self._decoder = (run.decoder or HfDecoder)(run, self._rows)
+        self._graphs.clear()
+        self.replays = run.graphed
+        self._pipeline.depth = CHUNK + 1 if run.graphed else DEPTH
+        if run.graphed:
+            self._pool = new_pool()
+            self._record("prefill", longest)
+            for slot in range(longest, min(slots, self._positions + 1) - 1):
+                self._record("decode", slot)
+            self._begin_rows(texts)
         self._pipeline.restart()
         self._began_s = time.perf_counter()
 
     def _texts(self) -> list[torch.Tensor]:
         """Each row's tokens without empty slots, int64 (n,): all of them, or the last half of the context's worth."""
-        whole = [
-            torch.cat([row[:length], row[self._rows.prompt : self._filled]])
-            for row, length in zip(self._rows.tokens, self._lengths, strict=True)
-        ]
-        if max(map(len, whole)) > self._positions:
-            return [text[-(self._positions // 2) :] for text in whole]
-        return whole
+        return self._fitting(
+            [
+                torch.cat([row[:length], row[self._rows.prompt : self._filled]])
+                for row, length in zip(self._rows.tokens, self._lengths, strict=True)
+            ]
+        )
+
+    def _fitting(self, texts: list[torch.Tensor]) -> list[torch.Tensor]:
+        """``texts``, or the last half of the context's worth of each where the longest does not fit."""
+        if max(map(len, texts)) <= self._positions:
+            return texts
+        return [text[-(self._positions // 2) :] for text in texts]
 
     def _begin_rows(self, texts: Sequence[torch.Tensor]) -> None:
         self._lengths = [len(text) for text in texts]
@@ -122,29 +151,83 @@ class GenerationLoop:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Submit one token of every sequence."""
-        assert self._decoder is not None
+        """Submit one token of every sequence; where tokens are graphs that are replayed, up to ``CHUNK`` of them."""
         self._memory.begin()
-        began = time.perf_counter()
         if self._filled > self._positions:
             self._begin_rows(self._texts())
-        prefill = not self._prefilled
-        with self._run.autocast():
-            logits = self._decoder.prefill() if prefill else self._decoder.decode(self._filled - 1)
+        count = 1
+        if self.replays and self._prefilled:
+            room = self._positions + 1 - self._filled
+            count = max(1, min(CHUNK, room, self._run.config.max_new_tokens - self.next_step))
+        first = self._filled
+        peak, reserved = self._memory.read() if self.replays else (0, 0)
+        for index in range(count):
+            began = time.perf_counter()
+            prefill = not self._prefilled
+            self._advance()
+            host_ms = (time.perf_counter() - began) * 1e3
+            if not self.replays:
+                peak, reserved = self._memory.read()
+            note = TokenNote(
+                step=self.next_step,
+                prefill=prefill,
+                host_ms=host_ms,
+                peak_allocated_bytes=peak,
+                reserved_bytes=reserved,
+            )
+            # The host reads a chunk at once: copying each token would take the device as long as a kernel.
+            last = index == count - 1
+            self._pipeline.submit([self._rows.tokens[0, first : self._filled]] if last else [], note)
+            self.next_step += 1
+
+    def _advance(self) -> None:
+        """Compute one token of every sequence, or have its graph do so."""
+        if not self.replays:
+            with self._run.autocast():
+                if self._prefilled:
+                    self._decode(self._filled - 1)
+                else:
+                    self._prefill()
+        elif self._prefilled:
+            self._record("decode", self._filled - 1).replay()
+        else:
+            self._record("prefill", self._rows.prompt).replay()
         self._prefilled = True
-        self._rows.append(self._choose(logits))
         self._filled += 1
-        host_ms = (time.perf_counter() - began) * 1e3
-        peak, reserved = self._memory.read()
-        note = TokenNote(
-            step=self.next_step,
-            prefill=prefill,
-            host_ms=host_ms,
-            peak_allocated_bytes=peak,
-            reserved_bytes=reserved,
+
+    def _prefill(self) -> None:
+        assert self._decoder is not None
+        self._rows.append(self._choose(self._decoder.prefill()))
+
+    def _decode(self, slot: int) -> None:
+        assert self._decoder is not None
+        self._rows.append(self._choose(self._decoder.decode(slot)))
+
+    @torch.inference_mode()
+    def _record(self, kind: Literal["prefill", "decode"], slot: int) -> StepGraph:
+        """The graph that decodes the token in ``slot``, or that prefills as many; recorded where there is none yet."""
+        assert self._decoder is not None
+        key = (kind, slot if kind == "prefill" else self._decoder.reach(slot))
+        known = self._graphs.get(key)
+        if known is not None:
+            return known
+        newest = slot - 1 if kind == "prefill" else slot
+        decoder, rows, pool = self._decoder, self._rows, self._pool
+        assert pool is not None
+
+        def prepare() -> None:
+            rows.newest.fill_(newest)
+            decoder.rewind(slot)
+
+        drawn = self._generator.get_state()
+        graph = self._graphs[key] = StepGraph(
+            self._prefill if kind == "prefill" else lambda: self._decode(slot),
+            prepare=prepare,
+            generator=self._generator,
+            pool=pool,
         )
-        self._pipeline.submit([self._rows.tokens[0, self._filled - 1 : self._filled]], note)
-        self.next_step += 1
+        self._generator.set_state(drawn)
+        return graph
 
     def _choose(self, logits: torch.Tensor) -> torch.Tensor:
         config = self._run.config
@@ -165,9 +248,8 @@ class GenerationLoop:
         They come as a run would have them, from a prefill and then a token at a time. All rows have these tokens;
         the first row's logits are returned. The loop is at the end of ``tokens`` afterwards.
         """
-        self.begin_text()
-        self.begin_segment(self._segment)
         assert self._decoder is not None
+        self.begin_text()
         found = []
         for token in tokens:
             with self._run.autocast():

@@ -52,6 +52,8 @@ class Run:
     """What generation keeps of the tokens that it has seen."""
     decoder: Callable[[Run, Rows], Decoder] | None = None
     """Makes what computes the logits of the next token; None: transformers' own forward pass."""
+    graphed: bool = False
+    """Whether generation records each token as a CUDA graph."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a toggle wants back when it is entered again within the same run, by its name."""
 
@@ -61,6 +63,10 @@ class Decoder(Protocol):
 
     def reach(self, slot: int) -> int:
         """How many slots ``decode`` looks at when the newest token lies in ``slot``: one CUDA graph serves them all."""
+        ...
+
+    def rewind(self, slot: int) -> None:
+        """Forget the tokens from ``slot`` on; ``decode`` comes next, for that slot, or ``prefill``."""
         ...
 
     def prefill(self) -> Tensor:

@@ -7,6 +7,8 @@ Shapes: B rows, n tokens, V logits.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, StaticCache
@@ -29,6 +31,13 @@ class HfDecoder:
     def reach(self, slot: int) -> int:
         """A static cache is looked at as a whole."""
         return self._slots
+
+    def rewind(self, slot: int) -> None:
+        # A dynamic cache has no need: its tokens are never decoded twice.
+        if isinstance(self._cache, StaticCache):
+            layers: list[Any] = self._cache.layers
+            for layer in layers:
+                layer.cumulative_length.fill_(slot)
 
     def prefill(self) -> Tensor:
         """Logits (B, V) after each row's prompt. Whatever the cache held is forgotten."""

@@ -10,6 +10,8 @@ from explorer.config import RunConfig
 from explorer.optimizations.attention import Attention
 from explorer.optimizations.base import Optimization, Run
 from explorer.optimizations.checkpointing import Checkpointing
+from explorer.optimizations.decode_graph import DecodeGraph
+from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
@@ -24,6 +26,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Attention(),
     KvCache(),
     FusedGelu(),
+    DecoderCode(),
+    DecodeGraph(),
     Checkpointing(),
 )
 """In the order in which panel, command line and ladder show them: by tier."""

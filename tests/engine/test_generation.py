@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from explorer.config import RunConfig
+from explorer.engine import generation
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.tokenizer import bundled
@@ -26,14 +28,20 @@ def tiny(tiny_model: Path) -> GPT2LMHeadModel:
 
 
 def generated(
-    model: GPT2LMHeadModel, config: RunConfig, restart_after: int | None = None
+    model: GPT2LMHeadModel,
+    config: RunConfig,
+    restart_after: int | None = None,
+    *,
+    graphed: bool = False,
+    device: str = "cpu",
 ) -> tuple[list[list[int]], str]:
     """All tokens in the context (a list a sequence) and the text; ``restart_after``: a new segment there."""
-    run = Run(config=config, device=torch.device("cpu"), model=model)
+    run = Run(config=config, device=torch.device(device), model=model)
     telemetry = Telemetry(CPU)
     loop = GenerationLoop(run, bundled(), model.config.n_positions, telemetry)
     with ExitStack() as stack:
         registry.enter(stack, run)
+        run.graphed = run.graphed or graphed
         loop.begin_segment(0)
         while not loop.finished:
             if loop.next_step == restart_after:
@@ -49,8 +57,8 @@ def generated(
 def by_transformers(model: GPT2LMHeadModel, prompt: list[int], new_tokens: int) -> list[int]:
     """What transformers' generate makes of ``prompt``, greedily, on its own default path in float32."""
     made = model.eval().generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        torch.tensor([prompt], device=model.device),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.long, device=model.device),
         max_new_tokens=new_tokens,
         do_sample=False,
         eos_token_id=None,
@@ -65,9 +73,12 @@ PROMPTS = [
     "if x == 1", "return None", "lambda x: x", "a = [1, 2, 3]", "assert f(", "raise ValueError(", "é", "0123456789",
 ]  # fmt: skip
 CACHES = [
-    pytest.param({"kv_cache": cache, "attention": attention}, id=f"{cache}-{attention}")
-    for cache in ("dynamic", "off", "static")
-    for attention in ("naive", "sdpa")
+    *(
+        pytest.param({"kv_cache": cache, "attention": attention}, id=f"{cache}-{attention}")
+        for cache in ("dynamic", "off", "static")
+        for attention in ("naive", "sdpa")
+    ),
+    pytest.param({"decoder": "torch", "kv_cache": "static", "attention": "sdpa", "gelu": "torch"}, id="plain torch"),
 ]
 
 
@@ -159,3 +170,109 @@ def test_that_only_tokens_that_the_tokenizer_knows_are_chosen() -> None:
     config = RunConfig(workload="generate", batch=4, temperature=1.5, top_k=0, max_new_tokens=16, prompt="x")
     tokens, _ = generated(model, config)
     assert all(token < bundled().vocabulary for row in tokens for token in row)
+
+
+class Recorded:
+    """Stands in for a CUDA graph on the CPU: work that is run some times when it is recorded, and once a replay."""
+
+    made = 0
+
+    def __init__(self, work: Callable[[], None], *, prepare: Callable[[], None], **_: object) -> None:
+        Recorded.made += 1
+        for _ in range(3):
+            prepare()
+            work()
+        prepare()
+        self.replay = work
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "StepGraph", Recorded)
+    monkeypatch.setattr(generation, "new_pool", lambda: object())
+    monkeypatch.setattr(Recorded, "made", 0)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("decoder", ["hf", "torch"])
+@pytest.mark.parametrize("new_tokens", [1, 2, 9, 24, 150])
+def test_that_recording_and_replaying_tokens_by_eights_changes_no_token(
+    tiny: GPT2LMHeadModel, decoder: str, new_tokens: int
+) -> None:
+    levels = {"kv_cache": "static", "attention": "sdpa", "decoder": decoder}
+    config = RunConfig(
+        workload="generate", batch=2, temperature=1.0, max_new_tokens=new_tokens, prompt=PROMPTS[0], seed=3,
+        levels=tuple(levels.items()),
+    )  # fmt: skip
+    assert generated(tiny, config, graphed=True) == generated(tiny, config)
+    # A prefill, a token; past the context the prefill of its last half.
+    assert Recorded.made == (1 if new_tokens == 1 else 2 if new_tokens < 50 else 3)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_that_a_text_can_begin_again_and_comes_out_the_same(tiny: GPT2LMHeadModel) -> None:
+    levels = (("kv_cache", "static"),)
+    config = RunConfig(workload="generate", batch=1, max_new_tokens=20, prompt="x = ", seed=3, levels=levels)
+    run = Run(config=config, device=torch.device("cpu"), model=tiny)
+    telemetry = Telemetry(CPU)
+    loop = GenerationLoop(run, bundled(), 64, telemetry)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        run.graphed = True
+        loop.begin_segment(0)
+        texts = []
+        for _ in range(3):
+            loop.begin_text()
+            while not loop.finished:
+                loop.step()
+            samples = loop.collect(all_of_them=True)
+            texts.append(loop.end_text())
+            assert [sample.step for sample in samples] == list(range(20))
+            assert [sample.phase for sample in samples].count("prefill") == 1
+    telemetry.close()
+    assert texts[0] == texts[1] == texts[2] != ""
+    assert Recorded.made == 2
+
+
+GRAPHS = [
+    pytest.param({"decoder": decoder, "kv_cache": "static", "attention": attention}, id=f"{decoder}-{attention}")
+    for decoder, attention in (("hf", "naive"), ("hf", "sdpa"), ("torch", "sdpa"), ("torch", "math"))
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["off", "on"])
+@pytest.mark.parametrize("levels", GRAPHS)
+def test_that_greedy_tokens_on_the_gpu_are_those_of_transformers_generate(
+    tiny: GPT2LMHeadModel, levels: dict[str, str], graph: str
+) -> None:
+    tiny.to("cuda")
+    for prompt in PROMPTS:
+        ids = bundled().encode(prompt)
+        expected = by_transformers(tiny, ids, 24)
+        config = RunConfig(
+            workload="generate", device="cuda:0", batch=2, temperature=0.0, max_new_tokens=24, prompt=prompt,
+            levels=tuple({**levels, "decode_graph": graph}.items()),
+        )  # fmt: skip
+        assert generated(tiny, config, device="cuda")[0] == [expected, expected]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("levels", GRAPHS)
+def test_that_a_graph_draws_the_numbers_that_single_launches_draw(
+    tiny: GPT2LMHeadModel, levels: dict[str, str]
+) -> None:
+    tiny.to("cuda")
+    made = [
+        generated(
+            tiny,
+            RunConfig(
+                workload="generate", device="cuda:0", batch=3, temperature=1.0, max_new_tokens=150, prompt="x = ",
+                levels=tuple({**levels, "decode_graph": graph}.items()),
+            ),
+            device="cuda",
+        )
+        for graph in ("off", "on")
+    ]  # fmt: skip
+    assert made[0] == made[1]
+    assert made[0][0][0] != made[0][0][1]

@@ -165,6 +165,14 @@ def test_that_the_format_of_the_weights_is_known_by_norms_and_embeddings(profile
     assert shown("weight_dtype", dataclasses.replace(profile, workload="generate")) == levels
 
 
+@pytest.mark.parametrize(
+    ("launches", "levels"), [(12, {"off"}), (11, set()), (10, {"on"}), (1, {"on"}), (None, {"off"})]
+)
+def test_that_a_graph_is_known_by_launches_that_bear_many_kernels(launches: int | None, levels: set[str]) -> None:
+    """Twelve kernels in two blocks: one call saved for each block is the least that a graph of a token saves."""
+    assert shown("decode_graph", made(("tanh", 12), workload="generate", launches=launches)) == levels
+
+
 DRAWN = (("aten::native_dropout", 25),)
 
 

@@ -93,7 +93,7 @@ def test_that_a_profile_proves_the_level_that_ran_and_no_other(
         claimed = {other for other, judge in toggle.proof.items() if judge(profile).shown}
         assert level in claimed
         assert claimed <= same
-    assert tried >= 2
+    assert tried == sum(toggle.unavailable(level, CPU) is None for level in toggle.level_ids())
 
 
 def test_that_the_profile_holds_what_the_model_is_known_to_do(base: RunConfig, take: Take) -> None:
@@ -177,7 +177,11 @@ def test_that_a_profile_on_the_gpu_proves_each_level(base: RunConfig, workload: 
     proofs = proof_of(config, profile)
     assert all(proof.shown for proof in proofs.values()), (proofs, [k.name for k in profile.kernels])
     assert profile.launches is not None
-    assert profile.launches == sum(kernel.count for kernel in profile.kernels) > 0  # no graphs
+    kernels = sum(kernel.count for kernel in profile.kernels)
+    if (name, level) == ("decode_graph", "on"):
+        assert profile.launches < kernels / 5  # a prefill and four tokens of some hundred kernels each
+    else:
+        assert profile.launches == kernels > 0
     assert 0 < profile.busy_share <= 1
     if (name, level) == ("gelu", "triton"):
         wanted = ("gelu_backward", "gelu_forward") if workload == "train" else ("gelu_forward",)
