@@ -9,10 +9,10 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare, cli_floor, cli_prove
+from explorer import __version__, cli_compare, cli_floor, cli_prove, cli_store
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     run.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
     run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+    cli_store.add_recording(run)
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
     add_config(compare)
     cli_compare.add_options(compare)
@@ -119,15 +120,18 @@ def _run(args: argparse.Namespace) -> int:
     log = RunLog()
     screen = _Screen(args, total=steps * (1 + len(then)) if train else config.max_new_tokens)
 
+    recorder = cli_store.recorder(args)
+
     def on_event(event: Event) -> None:
         record(log, event)
+        recorder.take(event)
         screen.show(event)
 
     worker = open_worker(in_process=args.in_process)
     interrupted = False
     try:
         wait_until_ready(worker, on_event)
-        log.begin_run(RUN_ID, config)
+        recorder.begin_run(log.begin_run(RUN_ID, config))
         start = Start(run_id=RUN_ID, config=config, steps=steps if train else None, download=args.download)
         ended = run_to_end(worker, start, on_event, then=then)
     except KeyboardInterrupt:
@@ -135,6 +139,7 @@ def _run(args: argparse.Namespace) -> int:
         ended = RunEnded(run_id=RUN_ID, outcome="stopped")
     finally:
         worker.close()
+        stored = recorder.close()
         screen.close()
     records = log.runs
     try:
@@ -145,7 +150,7 @@ def _run(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    _print_result(args, log, ended)
+    _print_result(args, log, ended, stored)
     if interrupted:
         return INTERRUPTED
     if ended.problem is not None:
@@ -185,13 +190,15 @@ class _Screen:
         self._bar.close()
 
 
-def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded) -> None:
+def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored: Mapping[str, int]) -> None:
     record_of_run = log.runs[-1] if log.runs else None
+    number = None if record_of_run is None else stored.get(record_of_run.uid)
     rows = [] if record_of_run is None else export.segment_rows([record_of_run], toggles=registry.baseline_levels())
     if args.json:
         text = record_of_run.text if record_of_run is not None else ""
         problem = None if ended.problem is None else dataclasses.asdict(ended.problem)
-        print(json.dumps({"outcome": ended.outcome, "problem": problem, "text": text, "segments": rows}, indent=2))
+        result = {"run": number, "outcome": ended.outcome, "problem": problem, "text": text, "segments": rows}
+        print(json.dumps(result, indent=2))
         return
     out = sys.stdout
     if args.workload == "generate":
@@ -200,6 +207,8 @@ def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded) -> Non
     for row in rows:
         if row["n"]:
             print(_line(row), file=out)
+    if number is not None:
+        print(f"stored as run {number}", file=sys.stderr)
 
 
 def _line(row: dict[str, str | int | float | bool | None]) -> str:

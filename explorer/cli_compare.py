@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from explorer import cli_store
 from explorer.cli_config import add_limits, changed, comparable, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
@@ -26,6 +27,7 @@ from explorer.results.blocks import Blocks, in_words
 from explorer.results.checks import in_words as checks_in_words
 from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
+from explorer.results.floor import ASSUMED_FLOOR
 from explorer.results.log import RunLog
 
 RUN_IDS = (1, 2)
@@ -50,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    cli_store.add_recording(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,10 +70,12 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             check_target(path)
     log = RunLog()
+    recorder = cli_store.recorder(args)
     line = ProgressLine()
 
     def on_event(event: Event) -> None:
         record(log, event)
+        recorder.take(event)
         line.show_event(event)
 
     def on_pair(blocks: Blocks) -> None:
@@ -79,13 +84,27 @@ def run(args: argparse.Namespace) -> int:
             line.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
 
     for run_id, arm in zip(RUN_IDS, arms, strict=True):
-        log.begin_run(run_id, arm)
+        recorder.begin_run(log.begin_run(run_id, arm))
+    a, b = log.runs
+    comparison = ComparisonRecord(run_uids=(a.uid, b.uid), names=names(arms), floor=ASSUMED_FLOOR, floor_measured=False)
+    recorder.begin_comparison(comparison)
+
+    def on_compared(compared: Compared) -> None:
+        comparison.blocks = compared.blocks
+        if compared.problem is None:
+            comparison.ended_by = compared.ended_by
+            comparison.floor, comparison.floor_measured = _floor(arms, log, args)
+            recorder.end_comparison(comparison)
+
     command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
     with ctrl_c_asks() as asked_to_stop:
-        steps = _measure(command, args, limits, on_pair, asked_to_stop)
+        steps = _measure(command, args, limits, on_pair, on_compared, asked_to_stop)
         try:
             compared, checks = drive(lambda: open_worker(in_process=args.in_process), steps, on_event)
+            comparison.beside = checks_row(arms, checks)
+            recorder.put_beside(comparison.uid, comparison.beside)
         finally:
+            recorder.close()
             line.clear()
         interrupted = asked_to_stop()
     if args.samples is not None:
@@ -93,15 +112,12 @@ def run(args: argparse.Namespace) -> int:
     if compared.problem is not None:
         sys.stderr.write(f"error: {compared.problem}\n")
         return 2 if compared.problem.bad_request else 1
-    comparison = _judged(compared, arms, log, args)
     result = comparison.result()
     if result is None:
         pairs = len(compared.blocks.counted)
         sys.stderr.write(f"error: {pairs} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
         return 130 if interrupted else 1
-    comparison.beside = checks_row(arms, checks)
-    runs = log.run(RUN_IDS[0]), log.run(RUN_IDS[1])
-    row = comparison_cells(comparison, result, runs, toggles=registry.baseline_levels())
+    row = comparison_cells(comparison, result, (a, b), toggles=registry.baseline_levels())
     words = in_words(result, a=comparison.names[0], b=comparison.names[1])
     if args.csv is not None:
         write_comparison(args.csv, row, words=words)
@@ -121,6 +137,7 @@ def _measure(
     args: argparse.Namespace,
     limits: Limits,
     on_pair: Callable[[Blocks], None],
+    on_compared: Callable[[Compared], None],
     asked_to_stop: AskedToStop,
 ) -> Steps[CheckedComparison]:
     yield from ready()
@@ -133,6 +150,7 @@ def _measure(
             proof=args.proof,
             asked_to_stop=asked_to_stop,
             on_pair=on_pair,
+            on_compared=on_compared,
         )
     )
 
@@ -141,22 +159,9 @@ def _arm(base: RunConfig, settings: str) -> RunConfig:
     return changed(base, settings) if settings else base
 
 
-def _judged(
-    compared: Compared,
-    arms: Arms,
-    log: RunLog,
-    args: argparse.Namespace,
-) -> ComparisonRecord:
-    """The comparison with the floor that it is judged by."""
-    floor, measured = args.floor, True
-    if floor is None:
-        assert log.environment is not None
-        floor, measured = known_floor(arms, log.environment, block_s=args.block_s)
-    return ComparisonRecord(
-        run_uids=(log.run(RUN_IDS[0]).uid, log.run(RUN_IDS[1]).uid),
-        names=names(arms),
-        floor=floor,
-        floor_measured=measured,
-        blocks=compared.blocks,
-        ended_by=compared.ended_by,
-    )
+def _floor(arms: Arms, log: RunLog, args: argparse.Namespace) -> tuple[float, bool]:
+    """The floor to judge by, and whether it was measured."""
+    if args.floor is not None:
+        return args.floor, True
+    assert log.environment is not None
+    return known_floor(arms, log.environment, block_s=args.block_s)

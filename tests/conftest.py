@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs a network
+
+
+_FOLDER = pytest.StashKey[str]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -19,11 +24,17 @@ def pytest_configure(config: pytest.Config) -> None:
     the CPU's kernel tests are skipped.
     """
     assert "triton" not in sys.modules
+    # Never the user's own file of runs: not here, and not in the programs that tests start.
+    os.environ["GPT2_EXPLORER_STORE"] = str(Path(config.stash.setdefault(_FOLDER, tempfile.mkdtemp())) / "runs.sqlite")
     if config.option.markexpr == "not gpu":
         os.environ["TRITON_INTERPRET"] = "1"
     else:
         # Fixtures turn deterministic algorithms on; cuBLAS then asks for this, before its first call.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_FOLDER])
 
 
 @pytest.fixture(scope="session")

@@ -77,9 +77,7 @@ def compare(
                     peaks[event.run_id] = max(peaks[event.run_id], *steady, -1)
                 case BlockEnded():
                     whole = len(blocks.pairs)
-                    blocks.add(
-                        event.arm, event.pair, Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)
-                    )
+                    blocks.add(event.arm, event.pair, block_of(event))
                     if len(blocks.pairs) > whole:
                         settled = blocks.settled()
                         on_pair(blocks)
@@ -104,3 +102,8 @@ def compare(
                 orders = (Stop(run_id=command.run_ids[0]),)
         elif now_s > asked_at_s + STOP_WITHIN_S:
             return outcome(usable=False)
+
+
+def block_of(event: BlockEnded) -> Block:
+    """What is kept of the block that ``event`` ends."""
+    return Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)

@@ -75,7 +75,8 @@ def comparison_cells(
     row |= {f"{arm}_{name}": of[name] for name in per_arm for arm, of in (("a", a), ("b", b))}
     peaks = a["peak_allocated_bytes"], b["peak_allocated_bytes"]
     row["memory_ratio"] = peaks[1] / peaks[0] if isinstance(peaks[0], int) and isinstance(peaks[1], int) else None
-    return row | dict(comparison.beside) | {name: a[name] for name in _SHARED} | {"started_at": a["started_at"]}
+    row |= {name: a[name] for name in _SHARED} | {"started_at": a["started_at"]}
+    return row | dict(comparison.beside)
 
 
 def comparison_to_dict(comparison: ComparisonRecord) -> dict[str, Any]:

@@ -146,11 +146,31 @@ class RunLog:
         Raises:
             ValueError: this number was begun before.
         """
-        if run_id in self._runs:
-            raise ValueError(f"run {run_id} was begun before; give each run its own number")
-        record = RunRecord(run_id=run_id, config=config, reference=config, environment=self.environment)
-        self._runs[run_id] = record
+        return self.add(RunRecord(run_id=run_id, config=config, reference=config, environment=self.environment))
+
+    @property
+    def next_id(self) -> int:
+        """A number that no run has had here."""
+        return max(self._runs, default=0) + 1
+
+    def add(self, record: RunRecord) -> RunRecord:
+        """Take in a run that was begun elsewhere, such as a stored one, and return it.
+
+        Raises:
+            ValueError: its number was begun before.
+        """
+        if record.run_id in self._runs:
+            raise ValueError(f"run {record.run_id} was begun before; give each run its own number")
+        self._runs[record.run_id] = record
         return record
+
+    def forget(self, run_id: int) -> None:
+        """Let go of this run, its samples included.
+
+        Raises:
+            ValueError: it was never begun.
+        """
+        del self._runs[self.run(run_id).run_id]
 
     def begin_segment(self, run_id: int, config: RunConfig, segment: Segment) -> None:
         """From ``segment.first_step`` on the run's samples are made with ``config``."""
