@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare, cli_floor, cli_prove, cli_store
+from explorer import __version__, cli_compare, cli_export, cli_floor, cli_prove, cli_runs, cli_store
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -43,6 +43,12 @@ def main(argv: Sequence[str]) -> int:
                 return cli_floor.run(args)
             case "prove":
                 return cli_prove.run(args)
+            case "runs":
+                return cli_runs.run(args)
+            case "export":
+                return cli_export.run_export(args)
+            case "import":
+                return cli_export.run_import(args)
             case "toggles":
                 return _toggles(args)
             case "info":
@@ -91,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
     add_config(prove)
     cli_prove.add_options(prove)
+    cli_runs.add_options(commands.add_parser("runs", help="list the stored runs and comparisons, or delete runs"))
+    cli_export.add_export_options(commands.add_parser("export", help="write stored runs to CSV or to a bundle"))
+    cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")

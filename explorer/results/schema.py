@@ -44,7 +44,7 @@ CREATE TABLE runs (
     config TEXT NOT NULL, reference TEXT NOT NULL, outcome TEXT NOT NULL, problem TEXT, samples INTEGER NOT NULL,
     device_name TEXT, origin TEXT, environment TEXT, notes {_NOTES});
 CREATE TABLE segments (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, content TEXT NOT NULL,
-    summary TEXT NOT NULL, PRIMARY KEY (run, position)) WITHOUT ROWID;
+    config TEXT NOT NULL, summary TEXT NOT NULL, PRIMARY KEY (run, position)) WITHOUT ROWID;
 CREATE TABLE texts (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, piece TEXT NOT NULL,
     PRIMARY KEY (run, position)) WITHOUT ROWID;
 CREATE TABLE samples (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL,

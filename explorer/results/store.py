@@ -19,6 +19,7 @@ from explorer.results.database import MOUNTS, default_path, explained, open_data
 from explorer.results.environment_text import to_dict
 from explorer.results.export import device_name
 from explorer.results.log import RunRecord
+from explorer.results.numbers import in_ranges
 from explorer.results.record_json import record_from_dict, segment_to_dict
 from explorer.results.sample_rows import read_samples, write_samples
 from explorer.results.schema import has_notes
@@ -108,6 +109,15 @@ class Store:
         with explained(self.path):
             found = self._found(uid)
         return None if found is None else found.id
+
+    def ids(self) -> list[int]:
+        """The numbers of all stored runs, in rising order.
+
+        Raises:
+            RuntimeError: the file is locked or damaged.
+        """
+        with explained(self.path):
+            return [id for (id,) in self._connection.execute("SELECT id FROM runs ORDER BY id")]
 
     def runs(self, limit: int | None = None) -> Listing:
         """The last ``limit`` stored runs, or all, oldest first.
@@ -255,14 +265,12 @@ class Store:
             index = kept.segment.index
             if position < before.segments and index not in grown:
                 continue
+            content = segment_to_dict(kept)
+            config = content.pop("config")
+            summary = dataclasses.asdict(record.summary(index))
             self._connection.execute(
-                "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?)",
-                (
-                    run,
-                    position,
-                    json.dumps(segment_to_dict(kept)),
-                    json.dumps(dataclasses.asdict(record.summary(index))),
-                ),
+                "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?)",
+                (run, position, json.dumps(content), json.dumps(config), json.dumps(summary)),
             )
 
     def _begin(self, record: RunRecord, origin: str | None) -> _Kept:
@@ -292,11 +300,13 @@ class Store:
             (id,),
         ).fetchone()
         if row is None:
-            raise ValueError(f"no stored run has the number {id}; the list of runs has those there are")
+            raise ValueError(f"no stored run has the number {id}; stored: {in_ranges(self.ids()) or 'none'}")
         uid, started_at, config, reference, environment, outcome, problem, seen_at, notes = row
         outcome, problem = as_of_now(outcome, problem, seen_at)
         texts = self._connection.execute("SELECT piece FROM texts WHERE run = ? ORDER BY position", (id,))
-        segments = self._connection.execute("SELECT content FROM segments WHERE run = ? ORDER BY position", (id,))
+        segments = self._connection.execute(
+            "SELECT content, config FROM segments WHERE run = ? ORDER BY position", (id,)
+        )
         with self._readable(f"run {id}"):
             values = {
                 "uid": uid,
@@ -304,7 +314,7 @@ class Store:
                 "config": json.loads(config),
                 "reference": json.loads(reference),
                 "environment": environment and json.loads(environment),
-                "segments": [json.loads(content) for (content,) in segments],
+                "segments": [{**json.loads(content), "config": json.loads(config)} for content, config in segments],
                 "text": "".join(piece for (piece,) in texts),
                 "outcome": outcome,
                 "problem": problem,
@@ -319,7 +329,7 @@ class Store:
         there = dict(self._connection.execute("SELECT id, outcome = 'running' FROM runs").fetchall())
         unknown = sorted(ids - there.keys())
         if unknown:
-            raise ValueError(f"no stored run has the number {', '.join(map(str, unknown))}")
+            raise ValueError(f"no stored run has the number {in_ranges(unknown)}; stored: {in_ranges(there) or 'none'}")
         lost = self.lost()
         going = sorted(id for id in ids if there[id] and id not in lost)
         if going:

@@ -16,19 +16,18 @@ def write(connection: sqlite3.Connection, comparison: ComparisonRecord) -> None:
     blocks = content.pop("blocks")
     uids = content.pop("run_uids")
     result = comparison.result() if comparison.ended_by is not None else None
-    values = {
-        "uid": comparison.uid,
-        "started_at": comparison.started_at,
-        "content": json.dumps(content),
-        "result": None if result is None else json.dumps(comparison_row(result)),
-    }
-    connection.execute(
-        "INSERT INTO comparisons (uid, started_at, a, b, content, result) VALUES (:uid, :started_at,"
-        " (SELECT id FROM runs WHERE uid = :a), (SELECT id FROM runs WHERE uid = :b), :content, :result)"
-        " ON CONFLICT (uid) DO UPDATE SET content = :content, result = :result",
-        {**values, "a": uids[0], "b": uids[1]},
-    )
-    (id,) = connection.execute("SELECT id FROM comparisons WHERE uid = ?", (comparison.uid,)).fetchone()
+    row = (json.dumps(content), None if result is None else json.dumps(comparison_row(result)))
+    found = connection.execute("SELECT id FROM comparisons WHERE uid = ?", (comparison.uid,)).fetchone()
+    if found is None:
+        cursor = connection.execute(
+            "INSERT INTO comparisons (uid, started_at, a, b, content, result)"
+            " VALUES (?, ?, (SELECT id FROM runs WHERE uid = ?), (SELECT id FROM runs WHERE uid = ?), ?, ?)",
+            (comparison.uid, comparison.started_at, *uids, *row),
+        )
+        id = cursor.lastrowid
+    else:
+        (id,) = found
+        connection.execute("UPDATE comparisons SET content = ?, result = ? WHERE id = ?", (*row, id))
     connection.executemany(
         "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?)",
         [(id, block["arm"], block["pair"], json.dumps(block)) for block in blocks],

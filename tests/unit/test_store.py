@@ -484,7 +484,7 @@ def test_that_the_list_can_end_early_and_leaves_out_what_cannot_be_read(tmp_path
         assert store.runs(2).total == 5
         connection = sqlite3.connect(path)
         with connection:
-            connection.execute("UPDATE segments SET content = json_set(content, '$.config.moon', 3) WHERE run = 4")
+            connection.execute("UPDATE segments SET config = json_set(config, '$.moon', 3) WHERE run = 4")
         connection.close()
         listing = store.runs()
         assert [line.id for line in listing.runs] == [1, 2, 3, 5]
@@ -502,10 +502,12 @@ def test_that_a_comparison_comes_back_with_its_figures(tmp_path: Path):
         store.keep([], [going])
         store.keep([], [whole])
         store.keep([], [whole])
-        (line,) = store.comparisons()
+        store.keep([], [compared(a, b)])
+        line, other = store.comparisons()
+        assert (line.id, other.id) == (1, 2), "no number is spent on bringing one up to date"
     with Store(tmp_path / "runs.sqlite", read_only=True) as store:
         seen, arms = store.load_comparison(line.id)
-        with pytest.raises(ValueError, match="no stored comparison has the number 7; stored: 1"):
+        with pytest.raises(ValueError, match="no stored comparison has the number 7; stored: 1, 2"):
             store.load_comparison(7)
     assert seen.result() == whole.result()
     assert (seen.names, seen.beside, seen.uid, seen.run_uids) == (whole.names, whole.beside, whole.uid, whole.run_uids)
