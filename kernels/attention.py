@@ -86,7 +86,8 @@ def _attend(
     return acc, total, top
 
 
-@triton.jit
+# repr: the name in a profile, where it proves that this kernel ran.
+@triton.jit(repr=lambda specialization: "attention_forward")
 def _forward(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, in_b, in_h, in_t, out_b, out_h, out_t, H, T, scale,
     D: tl.constexpr, HELD: tl.constexpr, STEP: tl.constexpr,
@@ -129,7 +130,7 @@ def _query_gradient(
     return dq
 
 
-@triton.jit
+@triton.jit(repr=lambda specialization: "attention_backward_queries")
 def _backward_queries(
     q_ptr, k_ptr, v_ptr, o_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr,
     in_b, in_h, in_t, out_b, out_h, out_t, H, T, scale, scale_log2,
@@ -195,7 +196,7 @@ def _key_gradients(
     return dk, dv, lost_k, lost_v
 
 
-@triton.jit
+@triton.jit(repr=lambda specialization: "attention_backward_keys")
 def _backward_keys(
     q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
     in_b, in_h, in_t, out_b, out_h, out_t, H, T, scale, scale_log2,

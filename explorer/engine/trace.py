@@ -32,6 +32,12 @@ DTYPES: Mapping[str, str] = {
     "c10::Half": "float16",
     "c10::BFloat16": "bfloat16",
 }
+MASK_PLACES: Mapping[str, int] = {
+    "aten::_scaled_dot_product_efficient_attention": 3,
+    "aten::_scaled_dot_product_cudnn_attention": 3,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": 5,
+}
+"""Which input of a fused attention operator is its mask; flash on CUDA takes none. Source: native_functions.yaml."""
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 OPERATOR = re.compile(r"(?!autograd::)\w+::\w+")
 """An operator's name, unlike those of autograd's nodes, which only call operators."""
@@ -88,6 +94,7 @@ def read_profile(
         attention_softmax=_attention_softmax(operators),
         norms=_norms(operators),
         attention_dropout=max(map(_dropout, operators), default=0.0),
+        attention_masks=sum(map(_masked, operators)),
         block_forwards=tuple(forwards[f"{BLOCK_MARKER}{index}"] for index in range(blocks)),
         triton_kernels=tuple(sorted(own_kernels & {event["name"] for event in by_kind["kernel"]})),
         tf32_allowed=tf32_allowed,
@@ -169,6 +176,13 @@ def _dropout(event: Event) -> float:
         return 0.0
     text = event["args"]["Concrete Inputs"][4]
     return float(text) if text else 0.0
+
+
+def _masked(event: Event) -> bool:
+    """Whether the event is a fused attention operator that was given a mask."""
+    place = MASK_PLACES.get(event["name"])
+    shapes = event["args"].get("Input Dims", [])
+    return place is not None and place < len(shapes) and bool(shapes[place])
 
 
 def _bare(event: Event) -> str:

@@ -21,18 +21,26 @@ HALF_BY: tuple[tuple[Workload, str, tuple[str, ...]], ...] = (
     ("generate", "weight_dtype", (*HALF, "int8")),
 )
 """What makes queries, keys and values 16 bits wide, by workload."""
+HEAD_SIZES = (16, 32, 64, 128)
+"""Numbers a head that the Triton kernel takes. Source: kernels/attention.py."""
 FUSED: Mapping[str, str] = {
     "flash": r"flash_fwd_(?!splitkv_combine)|FlashAttnFwd",
     "efficient": r"fmha_cutlassF",
     "cudnn": r"cudnn\w*sdpa(?!\w*bprop)",
     "cpu": r"^aten::_scaled_dot_product_flash_attention_for_cpu$",
+    "triton": r"^attention_forward$",
 }
 """Forward kernels of fused attention, by level; torch's own on the CPU has none. Source: torch's flash_api.cpp and
-kernel_forward.h, and cuDNN's names as profilers show them."""
+kernel_forward.h, cuDNN's names as profilers show them, and kernels/attention.py."""
+TORCHS = ("flash", "efficient", "cudnn", "cpu")
+"""Of these, the kernels that torch's scaled_dot_product_attention chooses from."""
 
 
-def _fused(*levels: str) -> Callable[[Profile], Evidence]:
-    """Proof that each block's attention was a fused kernel of one of ``levels``, and nothing else."""
+def _fused(*levels: str, masks: bool = True) -> Callable[[Profile], Evidence]:
+    """Proof that each block's attention was a fused kernel of one of ``levels``, and nothing else.
+
+    ``masks``: whether the kernels may have been given one in training.
+    """
 
     def judge(profile: Profile) -> Evidence:
         own = [kernel for level in levels for kernel in profile.matching(FUSED[level])]
@@ -44,7 +52,10 @@ def _fused(*levels: str) -> Callable[[Profile], Evidence]:
             seen += f"; of another level: {listed(others)}"
         if written_out:
             seen += f"; {written_out} softmaxes over the whole matrix"
-        return Evidence(shown=enough and not others and not written_out, seen=seen)
+        if profile.attention_masks:
+            seen += f"; {profile.attention_masks} calls with a mask"
+        unmasked = masks or profile.workload == "generate" or not profile.attention_masks
+        return Evidence(shown=enough and unmasked and not others and not written_out, seen=seen)
 
     return judge
 
@@ -88,16 +99,28 @@ class Attention(Optimization):
             help="The whole matrix, masked and normalized in 16 bits; in generation naive does that already.",
         ),
         Level(id="sdpa", label="SDPA", help="scaled_dot_product_attention; torch picks the kernel."),
+        Level(
+            id="causal",
+            label="SDPA, no mask",
+            help="SDPA, causal by its flag alone: under torch.compile, too, no mask is built. Refuses padding.",
+        ),
         Level(id="flash", label="SDPA: flash", help="Only FlashAttention's kernel."),
         Level(id="efficient", label="SDPA: efficient", help="Only the memory-efficient kernel; float32 too."),
         Level(id="cudnn", label="SDPA: cuDNN", help="Only cuDNN's kernel; it refuses a one-token prompt."),
         Level(id="math", label="SDPA: math", help="SDPA's own unfused fallback: the whole matrix once more."),
+        Level(
+            id="triton",
+            label="Triton",
+            help="This project's own FlashAttention-2 kernels, forward and backward.",
+            workloads=("train",),
+        ),
     )
     help = (
         "Attention compares every token with every earlier one. Written out, the T x T matrix of scores, its mask, "
         "its softmax and its dropout each go through memory. SDPA's fused kernels walk over it in tiles that stay "
         "on the chip and never store it, so memory grows with T instead of T squared; being causal, they skip the "
-        "upper half."
+        "upper half. That half is skipped only where no mask is given, and transformers gives one whenever "
+        "torch.compile traces it; SDPA without a mask says it by a flag."
     )
     cost = (
         "Exact up to rounding, but dropout draws differ between kernels. At short sequences there is little to "
@@ -116,6 +139,17 @@ model.set_attn_implementation("sdpa")  # a loaded transformers model
 
 # in a model of your own; q, k, v: (B, H, T, D)
 y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+# the same in a loaded model, without the mask that torch.compile would have it build; never with padding
+from transformers import AttentionInterface, AttentionMaskInterface
+
+def causal(module, q, k, v, attention_mask, dropout=0.0, scaling=None, **kwargs):
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout, scale=scaling)
+    return y.transpose(1, 2), None
+
+AttentionInterface.register("causal", causal)
+AttentionMaskInterface.register("causal", lambda **kwargs: None)
+model.set_attn_implementation("causal")
 
 # one kernel or an error
 with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
@@ -146,19 +180,26 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             reason="cuDNN's attention can drop only with a probability in sixteenths",
             workloads=("train",),
         ),
+        Needs(level="triton", other="dropout", allowed=("off",), reason="the Triton kernel has no dropout"),
     )
 
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         "naive": _written_out(operator=False, formats=("float32",)),
         "naive_half": _written_out(operator=False, formats=("float16", "bfloat16")),
-        "sdpa": _fused(*FUSED),
+        "sdpa": _fused(*TORCHS),
+        "causal": _fused(*TORCHS, masks=False),
         "flash": _fused("flash"),
         "efficient": _fused("efficient"),
         "cudnn": _fused("cudnn"),
         "math": _written_out(operator=True),
+        "triton": _fused("triton"),
     }
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
+        if level == "triton":
+            if device.kind != "cuda":
+                return "Triton kernels need a CUDA device; this device is a CPU"
+            return device.triton_problem
         if level not in ("flash", "efficient", "cudnn"):
             return None
         if device.kind != "cuda":
@@ -170,18 +211,35 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:
+        """Raises:
+        ValueError: triton, and the model's heads are of a size that its kernel does not take.
+        """
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from transformers import AttentionInterface, AttentionMaskInterface
 
         from explorer.optimizations import attention_functions as functions
 
-        name: str
         attend: Any
         mask: Any
-        if level == "naive_half":
-            name, attend, mask = "explorer_naive_half", functions.naive_half, functions.mask_always
-        else:
-            name, attend, mask = "explorer_sdpa", functions.sdpa, functions.mask_where_needed
+        match level:
+            case "naive_half":
+                attend, mask = functions.naive_half, functions.mask_always
+            case "sdpa":
+                attend, mask = functions.sdpa, functions.mask_where_needed
+            case "causal":
+                attend, mask = functions.sdpa, functions.mask_unless_padded
+            case "triton":
+                head = run.model.config.n_embd // run.model.config.n_head
+                if head not in HEAD_SIZES:
+                    allowed_sizes = ", ".join(map(str, HEAD_SIZES))
+                    raise ValueError(
+                        f"attention = triton: this model's heads have {head} numbers; allowed: {allowed_sizes}"
+                    )
+                attend, mask = functions.triton(), functions.mask_unless_padded
+            case _:
+                attend, mask = functions.sdpa, functions.mask_if_padded
+        # A name for each level: torch.compile guards on it, and so never takes one level's code for another's.
+        name = f"explorer_{level}"
         AttentionInterface.register(name, attend)
         # Without its mask function transformers would ignore padding under this name.
         AttentionMaskInterface.register(name, mask)
@@ -191,10 +249,10 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         allowed = None
         if level in FORCED:
             allowed = [FORCED[level]]
-        elif level == "sdpa" and run.config.workload == "generate":
+        elif level in ("sdpa", "causal") and run.config.workload == "generate":
             # cuDNN builds a plan for each length of the cache, so for each token: on an H200 80 ms a token.
             allowed = ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
-        with nullcontext() if allowed is None else sdpa_kernel([getattr(SDPBackend, name) for name in allowed]):
+        with nullcontext() if allowed is None else sdpa_kernel([getattr(SDPBackend, kernel) for kernel in allowed]):
             run.model.set_attn_implementation(name)
             try:
                 yield

@@ -7,6 +7,7 @@ Shapes: B sequences, H heads, T queries, S keys (T, and before them what the cac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -86,6 +87,32 @@ def naive_half(
     return torch.matmul(weights, value).transpose(1, 2), weights
 
 
+def triton() -> Callable[..., tuple[Tensor, None]]:
+    """An attention function around this project's Triton kernel; arguments as in ``sdpa``, T equal to S.
+
+    Raises:
+        ImportError: Triton cannot be imported.
+    """
+    from explorer.kernels.attention import causal_attention
+
+    def attend(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        dropout: float = 0.0,
+        scaling: float | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        if dropout or attention_mask is not None:
+            mask = "no mask" if attention_mask is None else "a mask"
+            raise ValueError(f"dropout is {dropout}, with {mask}; the Triton kernel takes 0 and none")
+        return causal_attention(query, key, value, scaling).transpose(1, 2), None
+
+    return attend
+
+
 def mask_where_needed(
     *, q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **kwargs: Any
 ) -> Tensor | None:
@@ -98,6 +125,40 @@ def mask_where_needed(
     return sdpa_mask(
         q_length=q_length, kv_length=kv_length, allow_is_causal_skip=allow_is_causal_skip and square, **kwargs
     )
+
+
+def mask_if_padded(
+    *,
+    q_length: int,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    **kwargs: Any,
+) -> Tensor | None:
+    """As ``mask_where_needed``, but None also under torch.compile, where transformers (5.17 to 5.22) makes one.
+
+    With a mask neither flash nor a kernel that skips the upper half can run.
+    """
+    if attention_mask is None and allow_is_causal_skip and q_length in (1, kv_length):
+        return None
+    return mask_where_needed(
+        q_length=q_length,
+        kv_length=kv_length,
+        attention_mask=attention_mask,
+        allow_is_causal_skip=allow_is_causal_skip,
+        **kwargs,
+    )
+
+
+def mask_unless_padded(*, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor | None:
+    """As ``mask_if_padded``, of unpadded text only.
+
+    Raises:
+        ValueError: padding is given.
+    """
+    if attention_mask is not None:
+        raise ValueError("an attention mask is given; attention = causal and triton take unpadded text only")
+    return mask_if_padded(**kwargs)
 
 
 def mask_always(**kwargs: Any) -> Tensor | None:

@@ -87,6 +87,8 @@ class Level:
     """As the panel shows it; short."""
     help: str
     """One line: what this position does."""
+    workloads: tuple[Workload, ...] = ("train", "generate")
+    """Those of the toggle's workloads in which this position can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,9 @@ def normalised(config: RunConfig) -> RunConfig:
 def conflict(config: RunConfig, name: str, device: DeviceInfo) -> str | None:
     """Why toggle ``name`` cannot run at its level beside the others in ``config``, or None."""
     levels = levels_of(config)
+    level = by_name(name).level(levels[name])
+    if config.workload not in level.workloads:
+        return f"{name}={level.id} runs only with workload {' or '.join(level.workloads)}"
     for need in by_name(name).needs:
         applies = need.level == levels[name] and device.kind in need.kinds and config.workload in need.workloads
         if applies and levels[need.other] not in need.allowed:

@@ -58,6 +58,8 @@ class Profile:
     """Layer norms, by the format of their weights: autocast leaves those as they are."""
     attention_dropout: float = 0.0
     """Largest probability that scaled_dot_product_attention was called with."""
+    attention_masks: int = 0
+    """Calls of a fused attention operator that were given a mask."""
     block_forwards: tuple[int, ...]
     """How often each transformer block's forward began."""
     triton_kernels: tuple[str, ...] = ()

@@ -71,6 +71,17 @@ def test_that_a_graph_is_launched_once_for_all_its_kernels() -> None:
     assert profile.launches == 3
 
 
+def test_that_fused_attention_is_seen_to_be_given_a_mask() -> None:
+    qkv = [[2, 4, 8, 16]] * 3
+    profile = read(
+        operator("aten::_scaled_dot_product_cudnn_attention", 1.0, 1.0, **{"Input Dims": [*qkv, [2, 1, 8, 8], []]}),
+        operator("aten::_scaled_dot_product_cudnn_attention", 3.0, 1.0, **{"Input Dims": [*qkv, [], []]}),
+        operator("aten::_scaled_dot_product_flash_attention", 5.0, 1.0, **{"Input Dims": [*qkv, [], []]}),
+        operator("aten::_scaled_dot_product_flash_attention_for_cpu", 7.0, 1.0, **{"Input Dims": qkv}),
+    )
+    assert profile.attention_masks == 1
+
+
 def test_that_a_product_counts_where_it_computes_and_not_where_autocast_casts() -> None:
     half = ("c10::BFloat16",) * 3
     profile = read(

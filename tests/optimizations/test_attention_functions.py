@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from explorer.optimizations.attention_functions import mask_always, mask_where_needed, naive_half, sdpa
+from explorer.optimizations.attention_functions import (
+    mask_always,
+    mask_if_padded,
+    mask_unless_padded,
+    mask_where_needed,
+    naive_half,
+    sdpa,
+)
 
 H, D = 3, 8
 
@@ -83,15 +90,20 @@ def test_that_the_half_softmax_refuses_a_mask_to_be_added() -> None:
         naive_half(torch.nn.Identity().eval(), q, k, v, torch.zeros(1, 1, 3, 3))
 
 
+MAKERS = [mask_where_needed, mask_if_padded, mask_unless_padded]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize(("queries", "keys", "offset"), [(5, 5, 0), (1, 7, 6)])
-def test_that_no_mask_is_made_where_sdpa_needs_none(queries: int, keys: int, offset: int) -> None:
-    assert mask_where_needed(batch_size=2, q_length=queries, kv_length=keys, q_offset=offset) is None
+def test_that_no_mask_is_made_where_sdpa_needs_none(make: Any, queries: int, keys: int, offset: int) -> None:
+    assert make(batch_size=2, q_length=queries, kv_length=keys, q_offset=offset) is None
 
 
 # The second is a prompt in an empty static cache: its triangle begins at the first key.
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize(("queries", "keys", "offset"), [(3, 7, 4), (3, 7, 0)])
-def test_that_a_mask_is_made_where_the_triangle_is_not_square(queries: int, keys: int, offset: int) -> None:
-    mask = mask_where_needed(batch_size=2, q_length=queries, kv_length=keys, q_offset=offset)
+def test_that_a_mask_is_made_where_the_triangle_is_not_square(make: Any, queries: int, keys: int, offset: int) -> None:
+    mask = make(batch_size=2, q_length=queries, kv_length=keys, q_offset=offset)
     expected = torch.tensor([[s <= offset + t for s in range(keys)] for t in range(queries)])
     assert torch.equal(mask, expected.expand(2, 1, queries, keys))
 
@@ -99,3 +111,17 @@ def test_that_a_mask_is_made_where_the_triangle_is_not_square(queries: int, keys
 def test_that_the_naive_mask_is_always_made() -> None:
     mask = mask_always(batch_size=1, q_length=4, kv_length=4, allow_is_causal_skip=True)
     assert torch.equal(mask[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())
+
+
+def test_that_a_static_cache_gets_its_mask_for_one_token_too() -> None:
+    """transformers says so by not allowing it to be left out: its last keys are still empty."""
+    mask = mask_if_padded(batch_size=1, q_length=1, kv_length=6, q_offset=3, allow_is_causal_skip=False)
+    assert mask.flatten().tolist() == [True] * 4 + [False] * 2
+
+
+def test_that_padding_gets_its_mask_or_is_refused() -> None:
+    padding = torch.tensor([[False, True, True]])
+    mask = mask_if_padded(batch_size=1, q_length=3, kv_length=3, attention_mask=padding)
+    assert mask[0, 0].tolist() == [[False, False, False], [False, True, False], [False, True, True]]
+    with pytest.raises(ValueError, match="unpadded text only"):
+        mask_unless_padded(batch_size=1, q_length=3, kv_length=3, attention_mask=padding)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from explorer.optimizations import fused_gelu, registry
+from explorer.optimizations import attention, fused_gelu, registry
 from explorer.results.proof import Kernel, Profile, Tally, listed, short_name
 
 LAMBDA = "::{lambda()#1}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, float)"
@@ -24,6 +24,7 @@ NAMES = {
     "efficient backward": "fmha_cutlassB_bf16_aligned_128x64_k64_sm80(PyTorchMemEffAttention::Kernel<float>::Params)",
     "cudnn": "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_kernel0_0",
     "cudnn backward": "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x1x1_kernel0_0",
+    "triton": "attention_forward",
     "torch gelu": f"{ELEMENTWISE}GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType){LAMBDA}",
     "torch gelu backward": f"{ELEMENTWISE}GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)"
     + LAMBDA,
@@ -71,14 +72,16 @@ MATH = (("aten::_scaled_dot_product_attention_math", 2),)
 @pytest.mark.parametrize(
     ("profile", "levels"),
     [
-        pytest.param(made("flash", "flash backward"), {"flash", "sdpa"}, id="flash"),
-        pytest.param(made("flash split", "flash combine"), {"flash", "sdpa"}, id="flash, split keys"),
+        pytest.param(made("flash", "flash backward"), {"flash", "sdpa", "causal"}, id="flash"),
+        pytest.param(made("flash split", "flash combine"), {"flash", "sdpa", "causal"}, id="flash, split keys"),
         pytest.param(made(("flash combine", 9)), set(), id="flash, only the combining kernel"),
-        pytest.param(made("efficient", "efficient backward"), {"efficient", "sdpa"}, id="efficient"),
-        pytest.param(made("cudnn", "cudnn backward"), {"cudnn", "sdpa"}, id="cudnn"),
+        pytest.param(made("efficient", "efficient backward"), {"efficient", "sdpa", "causal"}, id="efficient"),
+        pytest.param(made("cudnn", "cudnn backward"), {"cudnn", "sdpa", "causal"}, id="cudnn"),
+        pytest.param(made("cudnn", attention_masks=2), {"cudnn", "sdpa"}, id="cudnn, given a mask"),
+        pytest.param(made("triton"), {"triton"}, id="triton"),
         pytest.param(made(("cudnn backward", 9)), set(), id="cudnn, only backward"),
         pytest.param(made(("flash", 1)), set(), id="one of two blocks"),
-        pytest.param(made(("flash", 1), ("efficient", 1)), {"sdpa"}, id="a kernel each"),
+        pytest.param(made(("flash", 1), ("efficient", 1)), {"sdpa", "causal"}, id="a kernel each"),
         pytest.param(made("flash", attention_softmax=SOFTMAX), set(), id="fused and written out"),
         pytest.param(made(attention_softmax=SOFTMAX), {"naive"}, id="naive"),
         pytest.param(made(attention_softmax=HALF_SOFTMAX), {"naive_half"}, id="naive, half"),
@@ -223,9 +226,14 @@ def test_that_kernels_are_named_in_one_short_line() -> None:
 
 def test_that_the_names_of_the_triton_kernels_are_the_ones_looked_for() -> None:
 
+    from explorer.kernels import attention as attention_kernel
     from explorer.kernels import gelu
 
-    source = Path(gelu.__file__).read_text()
-    for pattern in (fused_gelu.FORWARD["triton"], fused_gelu.BACKWARD["triton"]):
+    for module, kind, pattern in (
+        (gelu, "gelu", fused_gelu.FORWARD["triton"]),
+        (gelu, "gelu", fused_gelu.BACKWARD["triton"]),
+        (attention_kernel, "attention", attention.FUSED["triton"]),
+    ):
         name = pattern.strip("^$")
-        assert re.search(rf'repr=lambda specialization: "{name}"\)\ndef _{name.removeprefix("gelu_")}\(', source)
+        source = Path(module.__file__).read_text()
+        assert re.search(rf'repr=lambda specialization: "{name}"\)\ndef _{name.removeprefix(f"{kind}_")}\(', source)

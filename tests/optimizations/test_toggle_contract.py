@@ -26,7 +26,13 @@ from explorer.config import RunConfig
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 
-CASES = [(w, o.name, level.id) for o in registry.OPTIMIZATIONS for level in o.levels[1:] for w in o.workloads]
+CASES = [
+    (w, o.name, level.id)
+    for o in registry.OPTIMIZATIONS
+    for level in o.levels[1:]
+    for w in o.workloads
+    if w in level.workloads
+]
 ON_CPU = [case for case in CASES if registry.by_name(case[1]).unavailable(case[2], CPU) is None]
 
 

@@ -12,6 +12,7 @@ import torch
 from toggle_bench import CPU, OperatorLog, config_with, device_info, loss_and_gradients, run_of, small_gpt2, tokens
 
 from explorer.config import RunConfig
+from explorer.engine.no_waits import no_waits
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 
@@ -198,6 +199,7 @@ KERNELS = {
     "_scaled_dot_product_efficient_attention",
     "_scaled_dot_product_cudnn_attention",
 }
+TRITON_HEAD = {"width": 64, "heads": 2}  # 32 numbers a head
 
 
 def attention_kernels(run: Run) -> set[str]:
@@ -213,7 +215,12 @@ def test_that_naive_attention_normalizes_the_whole_matrix_without_a_kernel(workl
 
 
 @pytest.mark.parametrize(
-    ("level", "kernels"), [("sdpa", {"_scaled_dot_product_flash_attention_for_cpu"}), ("math", set())]
+    ("level", "kernels"),
+    [
+        ("sdpa", {"_scaled_dot_product_flash_attention_for_cpu"}),
+        ("causal", {"_scaled_dot_product_flash_attention_for_cpu"}),
+        ("math", set()),
+    ],
 )
 @pytest.mark.parametrize("workload", ["train", "generate"])
 def test_that_sdpa_on_the_cpu_runs_its_kernel_unless_math_is_forced(
@@ -223,11 +230,12 @@ def test_that_sdpa_on_the_cpu_runs_its_kernel_unless_math_is_forced(
         assert attention_kernels(run) == kernels
 
 
-def test_that_sdpa_leaves_cudnn_out_in_generation_only() -> None:
+@pytest.mark.parametrize("level", ["sdpa", "causal"])
+def test_that_sdpa_leaves_cudnn_out_in_generation_only(level: str) -> None:
     assert torch.backends.cuda.cudnn_sdp_enabled()
-    with running("attention", "sdpa", workload="generate"):
+    with running("attention", level, workload="generate"):
         assert not torch.backends.cuda.cudnn_sdp_enabled()
-    with running("attention", "sdpa"):
+    with running("attention", level):
         assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
@@ -277,6 +285,60 @@ def test_that_sdpa_training_is_causal_by_its_flag_and_builds_no_mask(monkeypatch
     with running("attention", "sdpa") as run:
         loss_and_gradients(run, tokens(2, 24))
     assert [(c["attn_mask"], c["is_causal"]) for c in calls] == [(None, True)] * 3
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("level", ["causal", "math"])
+def test_that_no_mask_is_made_under_torch_compile_either(level: str, device: str) -> None:
+    masks: list[Any] = []
+
+    def listening(graph: torch.fx.GraphModule, _: Any) -> Any:
+        masks.extend(node.kwargs["attn_mask"] for node in graph.graph.nodes if "scaled_dot_product" in str(node.target))
+        return graph
+
+    with running("attention", level, device=device) as run, no_waits():
+        compiled = torch.compile(run.model, backend=listening, fullgraph=True)
+        ids = tokens(2, 24, device)
+        loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
+        torch.testing.assert_close(loss, run.model(input_ids=ids, labels=ids, use_cache=False).loss)
+    torch._dynamo.reset()
+    assert masks == [None] * 3  # blocks
+
+
+@pytest.mark.parametrize("level", ["causal", "triton"])
+def test_that_attention_without_a_mask_refuses_padding(level: str) -> None:
+    run = run_of(small_gpt2(**TRITON_HEAD), config_with("attention", level))
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        with pytest.raises(ValueError, match="causal and triton take unpadded text only"):
+            run.model(input_ids=tokens(2, 8), attention_mask=torch.ones(2, 8))
+
+
+def test_that_triton_attention_refuses_heads_and_dropout_that_it_cannot_do() -> None:
+    run = run_of(small_gpt2(width=16), config_with("attention", "triton"))
+    with pytest.raises(ValueError, match="heads have 8 numbers; allowed: 16, 32, 64, 128"), ExitStack() as stack:
+        registry.enter(stack, run)
+    run = run_of(small_gpt2(dropout=0.1, **TRITON_HEAD), RunConfig(levels=(("attention", "triton"),)))
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        with pytest.raises(ValueError, match=r"dropout is 0\.1, with no mask"):
+            run.model(input_ids=tokens(2, 8))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_triton_attention_leaves_torch_none_to_compute_and_gives_its_gradients(device: str) -> None:
+    """On the CPU the kernel runs in Triton's interpreter."""
+    results = []
+    for level in ("sdpa", "triton"):
+        run = run_of(small_gpt2(**TRITON_HEAD), RunConfig(levels=(("attention", level),)), device)
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            with OperatorLog() as log:
+                results.append(loss_and_gradients(run, tokens(2, 40, device)))
+    assert not set(log.seen) & {*KERNELS, "_softmax", "bmm"}
+    (loss, gradients), (own_loss, own_gradients) = results
+    assert own_loss == pytest.approx(loss, rel=1e-6)
+    assert (own_gradients - gradients).norm() < 1e-5 * gradients.norm()  # 3e-7 seen
 
 
 @pytest.mark.parametrize("level", ["sdpa", "math", "naive_half"])

@@ -60,7 +60,7 @@ def take(base: RunConfig) -> Take:
 def at(base: RunConfig, name: str, level: str) -> RunConfig:
     """``base`` with one toggle set, beside what it needs; SDPA's kernel for the CPU does without dropout."""
     config = config_with(name, level, **{f.name: getattr(base, f.name) for f in dataclasses.fields(base)})
-    if (name, level) == ("attention", "sdpa") and config.workload == "train":
+    if name == "attention" and level in ("sdpa", "causal") and config.workload == "train":
         config = registry.with_level(config, "dropout", "off")
     return config
 
@@ -70,7 +70,11 @@ def test_that_every_level_says_what_a_profile_must_show() -> None:
         assert tuple(optimization.proof) == optimization.level_ids()
 
 
-# Two levels that run the same on the CPU: a bfloat16 or a float16 softmax is either's in generation.
+SAME = ({"naive", "naive_half"}, {"sdpa", "causal"})
+"""Attention's levels that run the same: a 16-bit softmax is either's in generation; neither is given a mask outside of
+torch.compile."""
+
+
 @pytest.mark.parametrize("workload", ["train", "generate"])
 @pytest.mark.parametrize("name", [o.name for o in registry.OPTIMIZATIONS])
 def test_that_a_profile_proves_the_level_that_ran_and_no_other(
@@ -89,7 +93,7 @@ def test_that_a_profile_proves_the_level_that_ran_and_no_other(
         profile = take(config)
         proofs = proof_of(config, profile)
         assert all(proof.shown for proof in proofs.values()), (level, proofs)
-        same = {level, "naive", "naive_half"} if workload == "generate" and level.startswith("naive") else {level}
+        same = {level}.union(*(s for s in SAME if level in s and (workload == "generate" or "sdpa" in s)))
         claimed = {other for other, judge in toggle.proof.items() if judge(profile).shown}
         assert level in claimed
         assert claimed <= same
@@ -163,8 +167,9 @@ def test_that_profiling_leaves_nothing_in_the_model_and_the_run_goes_on(base: Ru
 @pytest.mark.parametrize(("name", "level"), LEVELS)
 @pytest.mark.parametrize("workload", ["train", "generate"])
 def test_that_a_profile_on_the_gpu_proves_each_level(base: RunConfig, workload: Any, name: str, level: str) -> None:
-    if workload not in registry.by_name(name).workloads:
-        pytest.skip(f"{name} plays no part in this workload")
+    toggle = registry.by_name(name)
+    if workload not in toggle.workloads or workload not in toggle.level(level).workloads:
+        pytest.skip(f"{name}={level} plays no part in this workload")
     prompt = "def g(x):\n    return x"  # cuDNN refuses a prompt of one token
     start = dataclasses.replace(
         base, workload=workload, model="mini", device="cuda:0", batch=32, seq=128, prompt=prompt

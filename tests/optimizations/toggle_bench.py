@@ -50,11 +50,11 @@ def small_gpt2(*, heads: int = 2, width: int = 32, layers: int = 3, dropout: flo
             attn_pdrop=dropout,
             bos_token_id=None,
             eos_token_id=None,
-            loss_type="ForCausalLM",
             attn_implementation="eager",
             **config,
         )
     )
+    model.loss_type = "ForCausalLM"  # as the engine sets it
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
