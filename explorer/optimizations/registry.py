@@ -15,6 +15,7 @@ from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
+from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
 from explorer.optimizations.weight_dtype import WeightDtype
 from explorer.results.environment import DeviceInfo
@@ -22,6 +23,7 @@ from explorer.results.environment import DeviceInfo
 OPTIMIZATIONS: tuple[Optimization, ...] = (
     Precision(),
     WeightDtype(),
+    FusedOptimizer(),
     Dropout(),
     Attention(),
     KvCache(),

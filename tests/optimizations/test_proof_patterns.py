@@ -15,6 +15,8 @@ from explorer.results.proof import Kernel, Profile, Tally, listed, short_name
 LAMBDA = "::{lambda()#1}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, float)"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 BASE = "(at::TensorIteratorBase&)" + LAMBDA
+ANON = "at::native::(anonymous namespace)"
+LISTS = f"void {ANON}::multi_tensor_apply_kernel<{ANON}::"
 NAMES = {
     "flash": "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128>>(int)",
     "flash split": "void pytorch_flash::flash_fwd_splitkv_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>(int)",
@@ -32,6 +34,9 @@ NAMES = {
     "tanh backward": f"{ELEMENTWISE}tanh_backward_kernel_cuda{BASE}",
     "triton gelu": "gelu_forward",
     "triton gelu backward": "gelu_backward",
+    "foreach": f"{LISTS}TensorListScalarListMetadata<float, 4>, {ANON}::PointwiseOpScalarListFunctor<float, 4>>",
+    "foreach norm": f"{LISTS}TensorListMetadata<1>, {ANON}::LpNormFunctor<float, 1>>",
+    "fused adamw": f"{LISTS}FusedOptimizerTensorListMetadata<4>, {ANON}::FusedAdamMathFunctor<float, 4>>",
     "bf16": "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NNT",
     "tf32": "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_kernel__5x_cublas",
     "tf32 cutlass": "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4>(Params)",
@@ -174,6 +179,19 @@ def test_that_the_format_of_the_weights_is_known_by_norms_and_embeddings(profile
 def test_that_a_graph_is_known_by_launches_that_bear_many_kernels(launches: int | None, levels: set[str]) -> None:
     """Twelve kernels in two blocks: one call saved for each block is the least that a graph of a token saves."""
     assert shown("decode_graph", made(("tanh", 12), workload="generate", launches=launches)) == levels
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(made("foreach", "foreach norm"), {"foreach"}, id="foreach"),
+        pytest.param(made("fused adamw", "foreach norm"), {"fused"}, id="fused"),
+        pytest.param(made("foreach norm"), set(), id="clipping alone"),
+        pytest.param(made("fused adamw", "foreach"), set(), id="both"),
+    ],
+)
+def test_that_the_optimizer_is_known_by_the_kernel_that_changes_the_weights(profile: Profile, levels: set[str]) -> None:
+    assert shown("optimizer", profile) == levels
 
 
 DRAWN = (("aten::native_dropout", 25),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -127,8 +128,9 @@ def test_that_each_toggle_says_everything_the_panel_shows(optimization: registry
     for words in (optimization.label, optimization.help, optimization.cost, optimization.expect, optimization.source):
         assert words == words.strip()
         assert words
-    shape = "B = 8, T = 1024" if "train" in optimization.workloads else "B = 1"
-    assert f"On an H200, GPT-2 124M, {shape}" in optimization.expect
+    if re.search(r"\d (ms|GiB|GB/s)|tokens/s", optimization.expect):  # a figure names what it was measured on
+        shape = "B = 8, T = 1024" if "train" in optimization.workloads else "B = 1"
+        assert f"On an H200, GPT-2 124M, {shape}" in optimization.expect
     compile(optimization.code, optimization.name, "exec")
     ids = optimization.level_ids()
     assert len(set(ids)) == len(ids) >= 2

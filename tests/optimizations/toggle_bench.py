@@ -80,7 +80,7 @@ def run_of(model: Any, config: RunConfig, device: str = "cpu") -> Run:
     model = model.to(device)
     train = config.workload == "train"
     model.train(train)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0) if train else None
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0) if train else None
     return Run(config=config, device=torch.device(device), model=model, optimizer=optimizer)
 
 
