@@ -23,6 +23,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         "prompt": ("what generation begins with", None),
     }
     names = {"max_new_tokens": "--tokens"}
+    by_workload = {"batch": "8 in training, 1 in generation", "weights": "random; bundled where mini generates"}
     for field in dataclasses.fields(RunConfig):
         if field.name == "levels":
             continue
@@ -31,13 +32,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         if field.name in LIMITS:
             low, high = LIMITS[field.name]
             help_text = f"{low:g} to {high:g}"
-        default = "8 in training, 1 in generation" if field.name == "batch" else str(field.default).strip()
+        default = by_workload.get(field.name, str(field.default).strip())
         parser.add_argument(
             option,
             dest=field.name,
             type=type(field.default),
             choices=choices,
-            default=None if field.name == "batch" else field.default,
+            default=None if field.name in by_workload else field.default,
             help=f"{help_text} (default {default})",
         )
     parser.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
@@ -61,6 +62,8 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
     if values["batch"] is None:
         values["batch"] = 8 if args.workload == "train" else 1
+    if values["weights"] is None:
+        values["weights"] = "bundled" if args.workload == "generate" and args.model == "mini" else "random"
     config = RunConfig(**values)
     for setting in args.levels:
         config = changed(config, setting)

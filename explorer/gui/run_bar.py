@@ -175,7 +175,9 @@ class RunBar(QWidget):
         if name == "model":
             fields["seq"] = min(self.seq.value(), longest_seq(value))
             weights = self.weights.currentData()
-            if (value != "mini" and weights == "bundled") or (value == "mini" and weights == "pretrained"):
+            if value == "mini" and (weights == "pretrained" or self.workload.currentData() == "generate"):
+                fields["weights"] = "bundled" if bundled_weights_present() else "random"
+            elif value != "mini" and weights == "bundled":
                 fields["weights"] = "random"
         self.edited.emit(fields)
 

@@ -24,10 +24,10 @@ def bundled_weights_present() -> bool:
 
 
 def default_config(*, cuda: bool) -> RunConfig:
-    """What Start runs for someone who has set nothing: GPT-2 124M on a GPU, the small model on a CPU."""
+    """What Start runs for someone who has set nothing: GPT-2 124M trains on a GPU, the small model writes on a CPU."""
     if cuda:
         return RunConfig(model="gpt2", batch=8, seq=1024)
-    return RunConfig(model="mini", batch=4, seq=128)
+    return RunConfig(workload="generate", model="mini", weights="bundled", batch=4, seq=128)
 
 
 def longest_seq(model: str) -> int:

@@ -1,16 +1,21 @@
 """Models from a seed and from folders: what is built, and that the caller's random state is left alone."""
 
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+import explorer
 from explorer.config import RunConfig
 from explorer.engine import model, tokenizer
 from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.mini_judgement import bits_per_byte, xz_bits_per_byte
 from explorer.models import MODELS
 
 CPU = torch.device("cpu")
@@ -186,6 +191,22 @@ def test_that_a_loaded_model_no_longer_depends_on_its_file(folder):
 def test_that_an_unknown_model_is_refused_with_those_there_are():
     with pytest.raises(BadRequest, match=r"no model.*gpt2-xl, or a folder"):
         load(model="gpt9")
+
+
+def test_that_the_bundled_weights_are_those_of_the_manifest_and_know_python():
+    assets = Path(explorer.__file__).parent.parent / "assets"
+    manifest = json.loads((assets / "mini.json").read_text())
+    assert (
+        hashlib.sha256((assets / "mini.safetensors").read_bytes()).hexdigest()
+        == (manifest["sha256"]["mini.safetensors"])
+    )
+    assert (assets / "mini.safetensors").stat().st_size <= 16_000_000
+    loaded = load(weights="bundled")
+    # A text that is younger than the model: xz, which has learned nothing before, takes it for a good measure.
+    source = (Path(explorer.__file__).parent / "config.py").read_bytes()
+    tokens = np.array(loaded.tokenizer.encode(source.decode()), dtype=np.uint16)
+    bits = bits_per_byte(loaded.model, tokens, len(source), CPU)
+    assert bits < 0.8 * xz_bits_per_byte(source)
 
 
 def test_that_only_mini_has_bundled_weights():

@@ -97,6 +97,7 @@ def said(bench: Bench) -> str:
 
 def test_that_a_pinned_configuration_is_compared_with_the_settings_of_the_moment(bench: Bench) -> None:
     window = bench.open()
+    bench.choose("workload_combo", "train")
     bench.find(QSpinBox, "seed_spin").setValue(5)
     command = compared(bench)
     a, b = command.arms
@@ -139,6 +140,7 @@ def test_that_a_narrow_interval_ends_it_with_a_verdict_to_copy_and_export(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     window = bench.open()
+    bench.choose("workload_combo", "train")
     command = compared(bench)
     for number in range(7):
         bench.say(*pair(command, number, A_MS, B_MS))

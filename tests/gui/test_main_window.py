@@ -54,6 +54,7 @@ def test_that_every_widget_named_for_others_exists_once(bench: Bench) -> None:
 
 def test_that_start_sends_what_the_controls_show(bench: Bench) -> None:
     bench.open()
+    bench.choose("workload_combo", "train")
     bench.choose("toggle_attention", "sdpa")
     bench.choose("toggle_checkpointing", "all")
     bench.find(QComboBox, "model_combo").setCurrentText("gpt2-medium")
@@ -108,6 +109,7 @@ def test_that_toggles_batch_and_sequence_reach_a_running_run_at_once(bench: Benc
 )
 def test_that_what_only_a_new_run_can_change_is_locked_with_its_reason(bench: Bench, name: str) -> None:
     bench.open()
+    bench.choose("workload_combo", "train")
     control = bench.find(QWidget, name)
     assert control.isEnabled()
     start = bench.start()
@@ -296,6 +298,7 @@ def test_that_spin_boxes_have_the_limits_of_the_configuration(bench: Bench) -> N
 
 def test_that_the_optimizer_is_set_in_numbers_as_people_write_them(bench: Bench) -> None:
     window = bench.open()
+    bench.choose("workload_combo", "train")
     line = bench.find(QLineEdit, "lr_edit")
     assert float(line.text()) == 5e-5
     start = bench.start()

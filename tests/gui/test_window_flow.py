@@ -64,6 +64,7 @@ def test_that_training_in_the_window_draws_toggles_live_and_exports(
     _, window = create(["--settings", str(tmp_path / "settings.ini")])
     qtbot.addWidget(window)
     hand = Hand(window, qtbot)
+    hand.choose("workload_combo", "train")
     hand.find(QComboBox, "model_combo").setCurrentText(str(tiny_model))
     hand.choose("device_combo", "auto")
     hand.find(QSpinBox, "batch_spin").setValue(2)
@@ -128,6 +129,7 @@ def test_that_a_comparison_in_the_window_comes_to_a_verdict(qtbot: QtBot, tiny_m
     _, window = create(["--in-process", "--settings", str(tmp_path / "settings.ini")])
     qtbot.addWidget(window)
     hand = Hand(window, qtbot)
+    hand.choose("workload_combo", "train")
     window.comparing.block_s = 0.02
     hand.find(QComboBox, "model_combo").setCurrentText(str(tiny_model))
     hand.choose("device_combo", "auto")
