@@ -11,7 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,20 +66,9 @@ def take_profile(session: Session) -> Profile:
 def _profile(session: Session, round_ms: float) -> Profile:
     """The profile of one round, which takes ``round_ms`` without the profiler."""
     run = session.run
-    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if run.device.type == "cuda" else [])
-    plan = schedule(wait=0, warmup=1, active=1, repeat=1)
     blocks: Any = run.model.transformer.h
-    with (
-        _marked(blocks),
-        profile(activities=activities, record_shapes=True, schedule=plan, acc_events=True) as recorded,
-    ):
-        _rounds(session, 1)
-        recorded.step()
-        _rounds(session, 1)
-    with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
-        file = Path(folder) / "trace.json"
-        recorded.export_chrome_trace(str(file))
-        events = json.loads(file.read_text(errors="replace"))["traceEvents"]
+    with _marked(blocks):
+        events = traced(lambda: _rounds(session, 1), run.device)
     return read_profile(
         events,
         device=run.device.type,
@@ -87,9 +76,24 @@ def _profile(session: Session, round_ms: float) -> Profile:
         steps=STEPS[run.config.workload],
         step_ms=round_ms,
         blocks=len(blocks),
-        own_kernels=_own_kernels(),
+        own_kernels=own_kernels(),
         tf32_allowed=torch.backends.cuda.matmul.fp32_precision == "tf32",
     )
+
+
+def traced(work: Callable[[], object], device: torch.device) -> list[Any]:
+    """The profiler's trace of ``work``, which is done twice: the profiler warms up in the first."""
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+    plan = schedule(wait=0, warmup=1, active=1, repeat=1)
+    with profile(activities=activities, record_shapes=True, schedule=plan, acc_events=True) as recorded:
+        work()
+        recorded.step()
+        work()
+    with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
+        file = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(file))
+        events: list[Any] = json.loads(file.read_text(errors="replace"))["traceEvents"]
+        return events
 
 
 def _rounds(session: Session, count: int) -> list[float]:
@@ -134,7 +138,7 @@ def _marked(blocks: Any) -> Iterator[None]:
             handle.remove()
 
 
-def _own_kernels() -> frozenset[str]:
+def own_kernels() -> frozenset[str]:
     """Names, as a profile shows them, of this project's Triton kernels whose modules are loaded."""
     loaded = [module for name, module in sys.modules.items() if name.startswith("explorer.kernels.")]
     return frozenset(

@@ -1,0 +1,53 @@
+"""``python main.py generate-bench`` on the CPU with a small model."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from explorer.cli_generate_bench import main
+
+OURS = ["kv_cache=static", "kv_cache=static,decoder=torch,attention=sdpa", "kv_cache=static,decode_graph=on"]
+
+
+def test_that_each_arm_writes_the_text_of_transformers_and_has_its_row(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bench.csv"
+    asked = ["--model", str(tiny_model), "--device", "cpu", "--weight-dtype", "fp32", "--csv", str(file)]
+    asked += ["--prompt-tokens", "12", "--tokens", "9", "--rounds", "2", "--batch", "1", "--batch", "3"]
+    for settings in OURS:
+        asked += ["--set", settings]
+    assert main(asked) == 0
+    with file.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert [(row["batch"], row["arm"]) for row in rows] == [
+        (batch, arm) for batch in ("1", "3") for arm in ("generate, fp32", *OURS[:2])
+    ]
+    for row in rows:
+        assert row["first_difference"] == ""  # greedy and in float32, as transformers' own
+        wall_s = float(row["wall_ms_median"]) / 1e3
+        assert float(row["tokens_per_s"]) == pytest.approx(int(row["batch"]) * 9 / wall_s)
+        assert 0 < float(row["first_token_ms"]) <= float(row["wall_ms_max"])
+    printed = capsys.readouterr().out
+    assert printed.count("CUDA graphs need a CUDA device") == 2
+    assert printed.count("transformers compiles on a GPU only") == 2
+
+
+def test_that_a_text_that_parts_from_transformers_says_where(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--model", str(tiny_model), "--device", "cpu", "--weight-dtype", "fp32", "--temperature", "50"]
+    assert main([*asked, "--prompt-tokens", "5", "--tokens", "9", "--rounds", "1", "--batch", "1", "--set", ""]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("token 0")
+
+
+@pytest.mark.parametrize(("wrong", "words"), [(["--rounds", "0"], "at least 1"), (["--set", "speed=11"], "speed")])
+def test_that_a_wrong_request_is_named(
+    tiny_model: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
+) -> None:
+    asked = ["--model", str(tiny_model), "--device", "cpu", "--batch", "1", "--tokens", "2", "--without-transformers"]
+    assert main([*asked, *wrong]) == 2
+    assert words in capsys.readouterr().err
