@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare, cli_export, cli_floor, cli_prove, cli_runs, cli_store
+from explorer import __version__, cli_compare, cli_export, cli_floor, cli_ladder, cli_prove, cli_runs, cli_store
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -41,6 +41,8 @@ def main(argv: Sequence[str]) -> int:
                 return cli_compare.run(args)
             case "floor":
                 return cli_floor.run(args)
+            case "ladder":
+                return cli_ladder.run(args)
             case "prove":
                 return cli_prove.run(args)
             case "runs":
@@ -94,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
     floor = commands.add_parser("floor", help="how much do equal arms seem to differ here: A against A")
     add_config(floor)
     cli_floor.add_options(floor)
+    ladder = commands.add_parser("ladder", help="a baseline, then one toggle added at a time: what does each add?")
+    add_config(ladder)
+    cli_ladder.add_options(ladder)
     prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
     add_config(prove)
     cli_prove.add_options(prove)

@@ -78,11 +78,6 @@ def run(args: argparse.Namespace) -> int:
         recorder.take(event)
         line.show_event(event)
 
-    def on_pair(blocks: Blocks) -> None:
-        i = blocks.interval()
-        if i is not None:
-            line.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
-
     for run_id, arm in zip(RUN_IDS, arms, strict=True):
         recorder.begin_run(log.begin_run(run_id, arm))
     a, b = log.runs
@@ -98,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
     command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
     with ctrl_c_asks() as asked_to_stop:
-        steps = _measure(command, args, limits, on_pair, on_compared, asked_to_stop)
+        steps = _measure(command, args, limits, line.show_pairs, on_compared, asked_to_stop)
         try:
             compared, checks = drive(lambda: open_worker(in_process=args.in_process), steps, on_event)
             comparison.beside = checks_row(arms, checks)

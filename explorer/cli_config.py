@@ -102,6 +102,22 @@ def limits_from(args: argparse.Namespace) -> Limits:
     return Limits(budget_s=args.budget_s, pairs=args.pairs)
 
 
+def levels_from(settings: str) -> tuple[tuple[str, str], ...]:
+    """Toggles and levels of ``settings`` (TOGGLE=LEVEL, more behind commas).
+
+    Raises:
+        ValueError: it is not written so, or there is no such toggle or level.
+    """
+    found = []
+    for setting in settings.split(","):
+        toggle, equals, level = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
+        registry.by_name(toggle).level(level)
+        found.append((toggle, level))
+    return tuple(found)
+
+
 def changed(config: RunConfig, settings: str) -> RunConfig:
     """``config`` with the changes of ``settings`` (NAME=VALUE, more behind commas) made."""
     for setting in settings.split(","):

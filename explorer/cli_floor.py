@@ -17,7 +17,6 @@ from explorer.experiments.compare import Limits
 from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
 from explorer.messages import Problem
-from explorer.results.blocks import Blocks
 from explorer.results.floor import FEWEST_COMPARISONS, Floor
 
 ENOUGH_FOUND = 0.95
@@ -87,11 +86,6 @@ def _measure(
     def lead() -> None:
         line.lead = f"[{len(latest.of(delay)) + 1} of {args.repeats}] "
 
-    def show(blocks: Blocks) -> None:
-        i = blocks.interval()
-        if i is not None:
-            line.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
-
     lead()
     problem = yield from measure_floor(
         config,
@@ -102,7 +96,7 @@ def _measure(
         limits=limits,
         download=args.download,
         asked_to_stop=asked_to_stop,
-        on_pair=show,
+        on_pair=line.show_pairs,
         on_comparison=keep,
     )
     return latest, problem

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 
 from explorer.cli_config import config_from
+from explorer.cli_screen import columns
 from explorer.engine.proving import profile_of
 from explorer.messages import Problem
 from explorer.optimizations.proofs import proof_of
@@ -56,10 +57,7 @@ def in_words(profile: Profile, proofs: Mapping[str, Proof]) -> str:
     """A line a toggle, then what the device did: launches, share of time busy, the longest-running kernels."""
     rows = [("toggle", "level", "shown", "evidence")]
     rows += [(name, proof.level, "yes" if proof.shown else "NO", proof.evidence) for name, proof in proofs.items()]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[3]]) for row in rows
-    ]
+    lines = columns(rows)
     what = "1 training step" if profile.workload == "train" else f"a prefill and {profile.steps - 1} tokens"
     lines += ["", f"{what}: {profile.step_ms:.2f} ms without the profiler"]
     if profile.launches is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 from explorer.experiments.steps import AskedToStop
 from explorer.messages import Event, Progress
+from explorer.results.blocks import Blocks
 
 
 class ProgressLine:
@@ -20,11 +22,21 @@ class ProgressLine:
         self._shown = sys.stderr.isatty()
         self.lead = ""
         """What stands before every text: how far the whole is."""
+        self._began_s = time.monotonic()
+        self._parts = 0
 
     def show(self, text: str) -> None:
         if self._shown:
             sys.stderr.write(f"\r\x1b[K{self.lead}{text}")
             sys.stderr.flush()
+
+    def begin_part(self, name: str, left: int) -> None:
+        """Lead with ``name``, with ``left`` parts to do, this one included, and how long they may take."""
+        passed_s = time.monotonic() - self._began_s
+        each_s = passed_s / self._parts if self._parts else None
+        self._parts += 1
+        time_left = "" if each_s is None else f", about {_duration(each_s * left)} left"
+        self.lead = f"{name} ({left} to do{time_left}): "
 
     def show_event(self, event: Event) -> None:
         """Show what the worker is doing, where ``event`` tells."""
@@ -32,6 +44,12 @@ class ProgressLine:
             part = "" if event.done is None else f" {event.done:.0f}"
             whole = "" if event.total is None else f" of {event.total:.0f}"
             self.show(f"{event.activity}{part}{whole} {event.unit}".rstrip())
+
+    def show_pairs(self, blocks: Blocks) -> None:
+        """Show what a comparison comes to so far."""
+        i = blocks.interval()
+        if i is not None:
+            self.show(f"{i.n_pairs} pairs: {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f})")
 
     def clear(self) -> None:
         if self._shown:
@@ -53,3 +71,15 @@ def ctrl_c_asks() -> Iterator[AskedToStop]:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with the cells of each column below one another; all but the last column are padded."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+    ]
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

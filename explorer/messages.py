@@ -22,6 +22,8 @@ class Problem:
     detail: str = ""
     bad_request: bool = False
     """Whether it was the request that is at fault (exit status 2), not the run (1)."""
+    out_of_memory: bool = False
+    """Whether the device, or the machine, had too little memory."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()

@@ -29,6 +29,7 @@ def describe(error: BaseException, config: RunConfig) -> Problem:
                 why=f"batch {config.batch} x {config.seq} tokens does not fit. {str(error).splitlines()[0]}{free}",
                 remedy=f"Try batch {max(1, config.batch // 2)}, or turn on checkpointing, sdpa or bf16.",
                 detail=detail,
+                out_of_memory=True,
             )
         case MemoryError():
             return Problem(
@@ -36,6 +37,7 @@ def describe(error: BaseException, config: RunConfig) -> Problem:
                 why="this machine's main memory is used up",
                 remedy=f"Try batch {max(1, config.batch // 2)} or a smaller model.",
                 detail=detail,
+                out_of_memory=True,
             )
         case ValueError():
             return Problem(what="This cannot run", why=str(error), detail=detail, bad_request=True)

@@ -64,14 +64,16 @@ def drive(open_worker: Callable[[], Worker], steps: Steps[Result], on_event: Cal
         worker.close()
 
 
-def ready() -> Steps[Environment]:
-    """Wait for a new worker's first event.
+def ready(orders: Sequence[Order] = ()) -> Steps[Environment]:
+    """Give ``orders``, which may ask for a fresh worker, and wait for the new worker's first event.
 
     Raises:
         WorkerGone: it died while starting.
     """
     while True:
-        for event in (yield ()):
+        events = yield orders
+        orders = ()
+        for event in events:
             match event:
                 case WorkerReady():
                     return event.environment

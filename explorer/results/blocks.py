@@ -77,12 +77,15 @@ class Blocks:
         dropped = self.dropped
         return [pair for number, pair in self._whole() if number not in dropped]
 
+    def times(self) -> tuple[list[float], list[float]]:
+        """Block medians of A and of B, in ms, of the pairs that count."""
+        pairs = self.counted
+        return [a.step_ms for a, _ in pairs], [b.step_ms for _, b in pairs]
+
     def interval(self) -> RatioInterval | None:
         """The ratio of the pairs that count, or None while there are fewer than two."""
-        pairs = self.counted
-        if len(pairs) < 2:
-            return None
-        return ratio_interval([a.step_ms for a, _ in pairs], [b.step_ms for _, b in pairs], seed=0)
+        a, b = self.times()
+        return ratio_interval(a, b, seed=0) if len(a) >= 2 else None
 
     def settled(self) -> bool:
         """Whether measuring may end by the rule."""
@@ -94,15 +97,15 @@ class Blocks:
         interval = self.interval()
         if interval is None:
             return None
-        pairs = self.counted
+        a, b = self.times()
         return ComparisonResult(
             interval=interval,
             verdict=verdict(interval, floor=floor),
             floor=floor,
             floor_measured=floor_measured,
-            a_step_ms=statistics.median(a.step_ms for a, _ in pairs),
-            b_step_ms=statistics.median(b.step_ms for _, b in pairs),
-            dropped_blocks=2 * (len(self.pairs) - len(pairs)),
+            a_step_ms=statistics.median(a),
+            b_step_ms=statistics.median(b),
+            dropped_blocks=2 * (len(self.pairs) - len(a)),
             ended_by=ended_by,
         )
 

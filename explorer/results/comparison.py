@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 Verdict = Literal["faster", "slower", "no difference shown", "unsettled"]
 """Of B against A."""
@@ -67,17 +68,62 @@ def ratio_interval(
             positive.
     Source: Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13 (percentile interval).
     """
+    draws = ratio_draws(a_blocks, b_blocks, seed=seed, resamples=resamples)
+    return interval_of(draws, ratio=median_ratio(a_blocks, b_blocks), n_pairs=len(a_blocks), confidence=confidence)
+
+
+def median_ratio(a_blocks: Sequence[float], b_blocks: Sequence[float]) -> float:
+    """The median of A's block medians over the median of B's."""
+    return float(np.median(a_blocks) / np.median(b_blocks))
+
+
+def ratio_draws(
+    a_blocks: Sequence[float], b_blocks: Sequence[float], *, seed: int, resamples: int = 10_000
+) -> NDArray[np.float64]:
+    """``median_ratio`` in ``resamples`` draws of whole pairs.
+
+    Draws of several comparisons, each made with a seed of its own, multiply: see ``chained``.
+
+    Raises:
+        ValueError: as ``ratio_interval``.
+    """
     a, b = np.asarray(a_blocks, dtype=np.float64), np.asarray(b_blocks, dtype=np.float64)
     if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
         raise ValueError(f"{a.size} blocks of A and {b.size} of B; there must be as many, and at least 2")
     if not (np.isfinite([a, b]).all() and min(a.min(), b.min()) > 0):
         raise ValueError(f"block times are {min(a.min(), b.min())} to {max(a.max(), b.max())}; they must be positive")
     drawn = np.random.default_rng(seed).integers(0, len(a), size=(resamples, len(a)))
-    ratios = np.median(a[drawn], axis=1) / np.median(b[drawn], axis=1)
+    ratios: NDArray[np.float64] = np.median(a[drawn], axis=1) / np.median(b[drawn], axis=1)
+    return ratios
+
+
+def interval_of(draws: NDArray[np.float64], *, ratio: float, n_pairs: int, confidence: float = 0.95) -> RatioInterval:
+    """The interval around ``ratio`` from ``draws`` of it; see ``ratio_interval``."""
     tail = (1 - confidence) * TAILS_KEPT / 2
-    low, high = np.quantile(ratios, [tail, 1 - tail])
-    ratio = np.median(a) / np.median(b)
-    return RatioInterval(ratio=float(ratio), low=float(low), high=float(high), n_pairs=len(a))
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return RatioInterval(ratio=ratio, low=float(low), high=float(high), n_pairs=n_pairs)
+
+
+def chained(
+    comparisons: Sequence[tuple[Sequence[float], Sequence[float]]], *, seed: int, resamples: int = 10_000
+) -> RatioInterval:
+    """The first arm's step time over the last one's, where each comparison's B is the next one's A.
+
+    The ratios multiply. Each comparison measured its arms anew, so that their draws are independent: they are drawn
+    with seeds of their own and multiplied draw by draw. ``n_pairs`` is that of the comparison with the fewest.
+
+    Args:
+        comparisons: A's and B's block medians of each.
+        seed: of the first comparison's resampling.
+        resamples: how often each one's pairs are drawn anew.
+    Raises:
+        ValueError: there is no comparison; or as ``ratio_interval``.
+    """
+    if not comparisons:
+        raise ValueError("there is no comparison to chain")
+    draws = [ratio_draws(a, b, seed=seed + place, resamples=resamples) for place, (a, b) in enumerate(comparisons)]
+    ratio = math.prod(median_ratio(a, b) for a, b in comparisons)
+    return interval_of(np.prod(draws, axis=0), ratio=ratio, n_pairs=min(len(a) for a, _ in comparisons))
 
 
 def enough(interval: RatioInterval) -> bool:

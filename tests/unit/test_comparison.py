@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
-from explorer.results.comparison import RatioInterval, enough, ratio_interval, verdict
+from explorer.results.comparison import RatioInterval, chained, enough, ratio_interval, verdict
 
 STEPS, MOST_PAIRS = 10, 30
 
@@ -82,6 +82,31 @@ def test_that_pairs_stay_together_so_that_a_shared_drift_cancels():
     drift = np.linspace(1.0, 2.0, 10)
     interval = ratio_interval(3 * drift, drift, seed=0)
     assert (interval.ratio, interval.low, interval.high) == pytest.approx((3.0, 3.0, 3.0))
+
+
+def test_that_a_chain_of_three_comparisons_covers_the_product_of_their_ratios():
+    arms = [blocks(ratio, 0.02, 250, seed=20 + n) for n, ratio in enumerate((2.0, 1.5, 0.8))]
+    seen = [chained([(a[i, :10], b[i, :10]) for a, b in arms], seed=i, resamples=1000) for i in range(250)]
+    covered = np.mean([interval.low <= 2.4 <= interval.high for interval in seen])
+    assert 0.93 <= covered <= 0.985
+
+
+def test_that_a_chains_interval_is_that_of_independent_ratios_multiplied():
+    arms = [[arm[0, :12] for arm in blocks(ratio, 0.05, 1, seed=30 + n)] for n, ratio in enumerate((2.0, 1.5))]
+    chain = chained(arms, seed=1)
+    # Half the width of each interval, in the logarithm, adds up like the legs of a right-angled triangle.
+    legs = [np.log(i.high / i.low) for i in (ratio_interval(a, b, seed=7) for a, b in arms)]
+    assert np.log(chain.high / chain.low) == pytest.approx(np.hypot(*legs), rel=0.15)
+    assert np.log(chain.high / chain.low) < 0.9 * sum(legs)  # the same draws for both would add the widths up
+    assert chain.ratio == pytest.approx(np.prod([np.median(a) / np.median(b) for a, b in arms]))
+    assert chain.n_pairs == 12
+
+
+def test_that_a_chain_of_one_is_the_comparison_itself_and_of_none_is_refused():
+    a, b = (arm[0, :10] for arm in blocks(1.0, 0.02, 1, seed=6))
+    assert chained([(a, b)], seed=3) == ratio_interval(a, b, seed=3)
+    with pytest.raises(ValueError, match="no comparison"):
+        chained([], seed=0)
 
 
 def test_that_a_seed_fixes_the_interval_and_confidence_widens_it():

@@ -1,0 +1,74 @@
+"""The ladder: a baseline, then one setting added at a time, each measured by turns with the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from explorer.config import RunConfig
+from explorer.experiments.series import Series, must_run
+from explorer.experiments.steps import Steps
+from explorer.optimizations import registry
+from explorer.results.environment import DeviceInfo
+from explorer.results.ladder import Rung
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """What one rung adds to the one below it."""
+
+    name: str
+    """As it was asked for, such as precision=bf16."""
+    levels: tuple[tuple[str, str], ...]
+    """Toggles and their levels; mostly one."""
+
+    def to(self, config: RunConfig) -> RunConfig:
+        """``config`` with this added.
+
+        Raises:
+            ValueError: no such toggle or level.
+        """
+        for toggle, level in self.levels:
+            config = registry.with_level(config, toggle, level)
+        return config
+
+
+def check_ladder(base: RunConfig, additions: Sequence[Addition], device: DeviceInfo) -> None:
+    """See before a long run that every rung can be climbed on ``device``.
+
+    Raises:
+        ValueError: a rung changes nothing, or cannot run; the message names it and says why.
+    """
+    rungs = {"baseline": base}
+    below = base
+    for addition in additions:
+        above = addition.to(below)
+        if above == below:
+            raise ValueError(f"rung {addition.name} changes nothing: what is below it is there already")
+        rungs[f"rung {addition.name}"] = below = above
+    must_run(rungs, device)
+
+
+def ladder(
+    base: RunConfig, additions: Sequence[Addition], series: Series, *, parity: bool, proof: bool
+) -> Steps[Sequence[Rung]]:
+    """Climb from ``base``; returns the baseline and a rung each, as far as it came. The worker must be ready.
+
+    A setting that fails, as for want of memory, becomes a rung with its problem and is left out of those above it.
+    """
+    rungs = [Rung(name="baseline", config=base)]
+    below = base
+    for place, addition in enumerate(additions):
+        above = addition.to(below)
+        series.on_part(addition.name, len(additions) - place)
+        measured = series.known(below, above)
+        if not series.asked_to_stop():
+            measured = yield from series.compared(below, above)
+        if measured is None:
+            break
+        rungs.append(Rung(name=addition.name, config=above, measured=measured))
+        if measured.usable:
+            below = above
+    climbed = [rung.config for rung in rungs if rung.measured is None or rung.measured.usable]
+    checks = yield from series.checked(climbed, parity=parity, proof=proof)
+    return [replace(rung, checks=checks.get(rung.config, rung.checks)) for rung in rungs]

@@ -1,0 +1,99 @@
+"""Many comparisons and checks in one experiment: each measured once, kept, and found again by the next run."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from explorer.config import RunConfig
+from explorer.experiments.check import check, unchecked, wanted
+from explorer.experiments.compare import Limits, compare
+from explorer.experiments.kept import Kept, key_of
+from explorer.experiments.steps import AskedToStop, FreshWorker, Steps, ready
+from explorer.messages import Compare
+from explorer.optimizations import registry
+from explorer.results.blocks import Blocks
+from explorer.results.checks import Checks
+from explorer.results.environment import DeviceInfo
+from explorer.results.measured import Measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What the parts of one experiment share."""
+
+    kept: Kept
+    limits: Limits
+    block_s: float
+    download: bool
+    asked_to_stop: AskedToStop
+    on_part: Callable[[str, int], None]
+    """Hears what begins now, and how many parts are left with it."""
+    on_pair: Callable[[Blocks], None]
+    ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    """Run ids, a new one each time."""
+
+    def known(self, a: RunConfig, b: RunConfig) -> Measured | None:
+        """What an earlier part or run measured of these arms."""
+        values = self.kept.get("comparisons", key_of(a, b))
+        return None if values is None else Measured.from_dict(values)
+
+    def compared(self, a: RunConfig, b: RunConfig) -> Steps[Measured]:
+        """Compare ``a`` and ``b``, unless that was done; keeps it. The worker must be ready, and is so afterwards."""
+        known = self.known(a, b)
+        if known is not None and known.done:
+            return known
+        command = Compare(
+            run_ids=(next(self.ids), next(self.ids)),
+            arms=(a, b),
+            block_s=self.block_s,
+            seed=a.seed,
+            download=self.download,
+        )
+        found = yield from compare(command, limits=self.limits, asked_to_stop=self.asked_to_stop, on_pair=self.on_pair)
+        measured = Measured(
+            blocks=found.blocks,
+            ended_by=found.ended_by,
+            peak_bytes=found.peak_bytes,
+            problem=None if found.problem is None else str(found.problem),
+        )
+        self.kept.put("comparisons", key_of(a, b), measured.to_dict())
+        if not found.worker_usable and not self.asked_to_stop():
+            yield from ready((FreshWorker(),))
+        return measured
+
+    def checked(self, configs: Sequence[RunConfig], *, parity: bool, proof: bool) -> Steps[Mapping[RunConfig, Checks]]:
+        """Check ``configs`` in what was not checked before; keeps it. To be done when all is timed."""
+        known = {config: self._checks(config) for config in configs}
+        command = wanted(known, run_id=next(self.ids), parity=parity, proof=proof, download=self.download)
+        if command is None or self.asked_to_stop():
+            return known
+        self.on_part("parity and proof", 1)
+        return (
+            yield from check(
+                command,
+                known,
+                asked_to_stop=self.asked_to_stop,
+                on_found=lambda config, checks: self.kept.put("checks", key_of(config), checks.to_dict()),
+            )
+        )
+
+    def _checks(self, config: RunConfig) -> Checks:
+        values = self.kept.get("checks", key_of(config))
+        if values is None:
+            return unchecked(config)
+        # What failed is tried again.
+        return dataclasses.replace(Checks.from_dict(values), parity_problem=None, ran_problem=None)
+
+
+def must_run(configs: Mapping[str, RunConfig], device: DeviceInfo) -> None:
+    """See before a long experiment that each configuration, by its name, can run on ``device``.
+
+    Raises:
+        ValueError: one cannot; the message names it and says why.
+    """
+    for name, config in configs.items():
+        for toggle, reason in registry.problems(config, device).items():
+            raise ValueError(f"{name}: {toggle}={config.level(toggle)} cannot run on {device.name}: {reason}")

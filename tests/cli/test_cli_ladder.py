@@ -1,0 +1,58 @@
+"""The ladder command, with its worker on a thread."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+from explorer.entry import main
+
+
+@pytest.fixture
+def tiny(tiny_model: Path, tmp_path: Path) -> list[str]:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(500)))
+    tiny = ["--model", str(tiny_model), "--device", "cpu", "--text", str(text), "--batch", "1", "--seq", "8"]
+    return ["ladder", "--in-process", *tiny, "--block-s", "0.01", "--pairs", "2", "--no-parity", "--no-proof"]
+
+
+def test_that_a_ladder_is_a_table_that_the_same_command_goes_on_with(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "l.csv"
+    assert main([*tiny, "--rungs", "attention=sdpa", "--csv", str(file), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert main([*tiny, "--rungs", "attention=sdpa", "gelu=torch", "--csv", str(file)]) == 0
+    table = pandas.read_csv(file)
+    assert table["setting"].tolist() == ["baseline", "attention=sdpa", "gelu=torch"]
+    assert table["attention"].tolist() == ["naive", "sdpa", "sdpa"]
+    assert table["speedup"][1] == first[1]["speedup"]  # kept, not measured again
+    product = table["speedup"][1] * table["speedup"][2]
+    assert table["speedup_vs_baseline"][2] == pytest.approx(product, rel=1e-12)
+    assert (table["tokens_per_s"] * table["step_ms_median"]).tolist() == pytest.approx([8000.0] * 3)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["setting", "baseline", "+", "+"]
+    assert f"{table['speedup'][2]:.3f}x" in lines[3]
+    assert "floor 0.50%, assumed" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["gelu=fast"], "allowed: hf, torch, triton"),
+        (["gelu"], "TOGGLE=LEVEL"),
+        (["batch=4"], "no toggle is called 'batch'"),
+        (["gelu=triton"], "rung gelu=triton: gelu=triton cannot run"),
+        (["gelu=hf"], "changes nothing"),
+    ],
+)
+def test_that_a_wrong_rung_is_refused(
+    tiny: list[str], capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
+) -> None:
+    assert main([*tiny, "--rungs", *wrong]) == 2
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert "Traceback" not in printed.err

@@ -1,0 +1,146 @@
+"""The ladder as steps: which comparisons it asks for, what it keeps, and where it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from scripted import CPU, HERE, OUT_OF_MEMORY, Answers, played
+
+from explorer.config import RunConfig
+from explorer.experiments.compare import Limits
+from explorer.experiments.kept import Kept, conditions, key_of, state_path
+from explorer.experiments.ladder import Addition, check_ladder, ladder
+from explorer.experiments.series import Series
+from explorer.experiments.steps import FreshWorker
+from explorer.messages import Problem, Verify, WorkerLost
+from explorer.results.ladder import Rung
+
+BASE = RunConfig(device="cpu", levels=(("dropout", "off"),))
+SDPA, GELU, ALL = (
+    Addition(name=f"{toggle}={level}", levels=((toggle, level),))
+    for toggle, level in (("attention", "sdpa"), ("gelu", "torch"), ("checkpointing", "all"))
+)
+TIMES = {"attention": 0.5, "gelu": 0.8, "checkpointing": 1.25}
+
+
+def step_ms(config: RunConfig) -> float:
+    factor = 100.0
+    for name, _ in config.levels:
+        factor *= TIMES.get(name, 1.0)
+    return factor
+
+
+def series_of(
+    path: Path | None, told: list[tuple[str, int]] | None = None, asked_to_stop: Callable[[], bool] = lambda: False
+) -> Series:
+    told = [] if told is None else told
+    return Series(
+        kept=Kept(path, conditions(BASE, HERE, block_s=2.0)),
+        limits=Limits(budget_s=1e6),
+        block_s=2.0,
+        download=False,
+        asked_to_stop=asked_to_stop,
+        on_part=lambda name, left: told.append((name, left)),
+        on_pair=lambda blocks: None,
+    )
+
+
+def climbed(answers: Answers, additions: Sequence[Addition], series: Series) -> Sequence[Rung]:
+    return played(ladder(BASE, additions, series, parity=False, proof=True), answers)
+
+
+def test_that_each_rung_is_compared_with_the_one_below_and_all_are_checked_at_the_end() -> None:
+    answers, told = Answers(step_ms), []
+    rungs = climbed(answers, [SDPA, GELU], series_of(None, told))
+    one = BASE.with_level("attention", "sdpa")
+    two = one.with_level("gelu", "torch")
+    assert answers.compared == [(BASE, one), (one, two)]
+    assert [rung.config for rung in rungs] == [BASE, one, two]
+    ratios = [rung.measured.blocks.interval().ratio for rung in rungs[1:]]
+    assert ratios == pytest.approx([2.0, 1.25])
+    assert [rung.checks.proof_verdict for rung in rungs] == ["not proven"] * 3
+    last = answers.sent[-1]
+    assert isinstance(last, Verify)
+    assert last.proof == (BASE, one, two)
+    assert told == [("attention=sdpa", 2), ("gelu=torch", 1), ("parity and proof", 1)]
+
+
+def test_that_the_same_command_measures_only_what_is_left(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+    first = climbed(Answers(step_ms), [SDPA], series_of(path))
+    answers = Answers(step_ms)
+    rungs = climbed(answers, [SDPA, GELU], series_of(path))
+    one = BASE.with_level("attention", "sdpa")
+    assert answers.compared == [(one, one.with_level("gelu", "torch"))]
+    assert rungs[:2] == first
+    (checks,) = (order for order in answers.sent if isinstance(order, Verify))
+    assert checks.proof == (one.with_level("gelu", "torch"),)
+    again = Answers(step_ms)
+    assert climbed(again, [SDPA, GELU], series_of(path)) == rungs
+    assert again.sent == []
+
+
+def test_that_a_rung_that_fails_is_left_out_of_those_above_and_tried_again_next_time(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+
+    def too_much(config: RunConfig) -> float | Problem:
+        return OUT_OF_MEMORY if config.level("gelu") else step_ms(config)
+
+    answers = Answers(too_much)
+    rungs = climbed(answers, [SDPA, GELU, ALL], series_of(path))
+    one = BASE.with_level("attention", "sdpa")
+    assert [rung.measured.problem for rung in rungs[1:]] == [None, str(OUT_OF_MEMORY), None]
+    assert answers.compared[-1] == (one, one.with_level("checkpointing", "all"))
+    again = Answers(step_ms)
+    climbed(again, [SDPA, GELU, ALL], series_of(path))
+    two = one.with_level("gelu", "torch")
+    assert again.compared == [(one, two), (two, two.with_level("checkpointing", "all"))]
+
+
+def test_that_a_dead_worker_is_replaced_for_the_next_rung() -> None:
+    def dies(config: RunConfig) -> float | WorkerLost:
+        lost = config.level("gelu") and not config.level("checkpointing")
+        return WorkerLost(exit_code=-9, last_words="killed") if lost else step_ms(config)
+
+    answers = Answers(dies)
+    rungs = climbed(answers, [GELU, SDPA], series_of(None))
+    assert rungs[1].measured.problem == "The worker died: killed."
+    assert rungs[2].measured.usable
+    assert sum(isinstance(order, FreshWorker) for order in answers.sent) == 1
+
+
+def test_that_a_stop_keeps_what_there_is_and_the_next_run_measures_that_rung_again(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+    answers = Answers(step_ms, pairs=3)  # too few to end by the rule
+    series = series_of(path, asked_to_stop=lambda: len(answers.sent) > 0)
+    rungs = climbed(answers, [SDPA, GELU], series)
+    assert len(rungs) == 2
+    assert rungs[1].measured.ended_by == "stopped"
+    assert rungs[1].measured.blocks.interval().n_pairs == 3
+    assert not any(isinstance(order, Verify) for order in answers.sent)
+    again = Answers(step_ms)
+    climbed(again, [SDPA], series_of(path))
+    assert again.compared == [(BASE, BASE.with_level("attention", "sdpa"))]
+
+
+def test_that_a_rung_that_cannot_be_climbed_is_refused_before_the_first_one() -> None:
+    flash = Addition(name="attention=flash", levels=(("attention", "flash"),))
+    with pytest.raises(ValueError, match=r"rung attention=flash: attention=flash cannot run on CPU: .*CUDA"):
+        check_ladder(BASE, [GELU, flash], CPU)
+    with pytest.raises(ValueError, match="rung gelu=torch changes nothing"):
+        check_ladder(BASE, [GELU, GELU], CPU)
+    check_ladder(BASE, [GELU, SDPA], CPU)
+
+
+def test_that_results_of_other_conditions_or_of_no_such_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv.state.json"
+    Kept(path, {"torch": "2.13.0"}).put("comparisons", key_of(BASE), 1)
+    assert Kept(path, {"torch": "2.13.0"}).get("comparisons", key_of(BASE)) == 1
+    assert Kept(path, {"torch": "2.13.0"}).get("comparisons", key_of(BASE, BASE)) is None
+    with pytest.raises(ValueError, match=r"measured with torch 2\.13\.0, and now it is 2\.14\.0.*another --csv"):
+        Kept(path, {"torch": "2.14.0"})
+    path.write_text("ms,tokens")
+    with pytest.raises(ValueError, match="cannot be read"):
+        Kept(path, {"torch": "2.13.0"})
