@@ -17,6 +17,7 @@ from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
+from explorer.experiments.script import script
 from explorer.experiments.single import run_to_end, wait_until_ready
 from explorer.messages import Event, Progress, RunEnded, Samples, Start, Text
 from explorer.optimizations import registry
@@ -51,6 +52,9 @@ def main(argv: Sequence[str]) -> int:
                 return cli_export.run_export(args)
             case "import":
                 return cli_export.run_import(args)
+            case "script":
+                print(script(config_from(args)), end="")
+                return DONE
             case "toggles":
                 return _toggles(args)
             case "info":
@@ -105,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     cli_runs.add_options(commands.add_parser("runs", help="list the stored runs and comparisons, or delete runs"))
     cli_export.add_export_options(commands.add_parser("export", help="write stored runs to CSV or to a bundle"))
     cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
+    exported = commands.add_parser("script", help="a plain PyTorch script that does what a configuration does")
+    add_config(exported)
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")

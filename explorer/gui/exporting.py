@@ -7,8 +7,11 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
 
+from explorer.config import RunConfig
+from explorer.experiments.script import FILE_NAMES, script
 from explorer.gui.message_bar import MessageBar
 from explorer.optimizations.registry import baseline_levels
+from explorer.results.atomic import replaced
 from explorer.results.blocks import in_words
 from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
@@ -34,6 +37,20 @@ class Exporter:
     def export_steps(self) -> None:
         """One row a step."""
         self._export("Export steps", "steps.csv", lambda p: write_samples(p, self._log.runs), "step")
+
+    def export_script(self, config: RunConfig) -> None:
+        """A script in plain PyTorch that does what ``config`` does."""
+        try:
+            source = script(config)
+        except ValueError as error:
+            self._messages.show_message(f"Not exported: {error}.", severity="warning")
+            return
+
+        def write(path: Path) -> None:
+            with replaced(path) as file:
+                file.write(source.encode())
+
+        self._save("Export as a script", FILE_NAMES[config.workload], write, "the script", filters="Python (*.py)")
 
     def export_comparison(self, comparison: ComparisonRecord | None) -> None:
         """One row, the same as ``main.py compare`` writes; or a page of Markdown."""

@@ -152,7 +152,11 @@ class MainWindow(QMainWindow):
         exporter = Exporter(self.log, self.messages, self)
         self.panels.compare.export_wanted.connect(lambda: exporter.export_comparison(self.comparing.record))
         self._menus = menus = Menus(self)
-        menus.add_file(export=exporter.export_segments, export_steps=exporter.export_steps)
+        menus.add_file(
+            export=exporter.export_segments,
+            export_steps=exporter.export_steps,
+            export_script=lambda: exporter.export_script(self.intent.config),
+        )
         menus.add_edit(undo=self.control.undo, redo=self.control.redo, plain=self.control.clear_toggles)
         menus.add_run(start=self.control.start, stop=self.control.stop)
         menus.add_compare(

@@ -30,9 +30,12 @@ class Menus:
         self._view = bar.addMenu("&View")
         self._help = bar.addMenu("&Help")
 
-    def add_file(self, *, export: Callable[[], None], export_steps: Callable[[], None]) -> None:
+    def add_file(
+        self, *, export: Callable[[], None], export_steps: Callable[[], None], export_script: Callable[[], None]
+    ) -> None:
         self._add(self._file, "export_csv_action", "&Export runs to CSV…", export, "Ctrl+E")
         self._add(self._file, "export_steps_action", "Export &steps to CSV…", export_steps, "Ctrl+Shift+E")
+        self._add(self._file, "export_script_action", "Export as a &script…", export_script, "Ctrl+Shift+S")
         self._file.addSeparator()
         self._add(self._file, "quit_action", "&Quit", self._window.close, "Ctrl+Q")
 

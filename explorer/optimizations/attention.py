@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
-from explorer.config import Workload
+from explorer.config import RunConfig, Workload
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile, listed
 
 FORCED = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
 """torch.nn.attention.SDPBackend by level, where one is forced."""
+UNPLANNED = ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
+"""Kernels that need no plan for each length of a cache."""
 AMPERE = (8, 0)
 """First compute capability with the flash and cuDNN kernels. Source: torch's sdp_utils.cpp."""
 HALF = ("fp16", "bf16")
@@ -34,6 +37,35 @@ FUSED: Mapping[str, str] = {
 kernel_forward.h, cuDNN's names as profilers show them, and kernels/attention.py."""
 TORCHS = ("flash", "efficient", "cudnn", "cpu")
 """Of these, the kernels that torch's scaled_dot_product_attention chooses from."""
+
+NAIVE_HALF = '''\
+def naive_half(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **_):
+    """The explicit matrix of scores, masked and normalized in 16 bits. query, key, value: (B, H, T, D)."""
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    with torch.autocast(query.device.type, enabled=False):  # which would run the softmax in float32
+        weights = F.softmax(scores, dim=-1)
+    weights = F.dropout(weights, p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2), weights
+
+
+def boolean_mask(**options):
+    """True where attended, (B, 1, T, S); made for every call."""
+    return sdpa_mask(**options | {"allow_is_causal_skip": False})
+'''
+"""For exported scripts; ``attention_functions.naive_half`` is the one that runs here."""
+
+OWN = {
+    "causal": (
+        ("import torch.nn.functional as F",),
+        "F.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout, scale=scaling)",
+    ),
+    "triton": (
+        ("from explorer.kernels.attention import causal_attention",),
+        "causal_attention(query, key, value, scaling)",
+    ),
+}
+"""For exported scripts that train: what each attends by, and what that is imported from."""
 
 
 def _fused(*levels: str, masks: bool = True) -> Callable[[Profile], Evidence]:
@@ -209,6 +241,47 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return f"the {level} kernel needs compute capability 8.0 or later (Ampere); {device.name} has {have}"
         return None
 
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level == "naive_half":
+            return Snippet(
+                imports=(
+                    "import torch.nn.functional as F",
+                    "from transformers import AttentionInterface, AttentionMaskInterface",
+                    "from transformers.masking_utils import sdpa_mask",
+                ),
+                definitions=NAIVE_HALF,
+                setup="""\
+AttentionInterface.register("naive_half", naive_half)
+AttentionMaskInterface.register("naive_half", boolean_mask)
+model.set_attn_implementation("naive_half")
+""",
+            )
+        if level in OWN and config.workload == "train":
+            imports, call = OWN[level]
+            return Snippet(
+                imports=(*imports, "from transformers import AttentionInterface, AttentionMaskInterface"),
+                definitions=f"""\
+def {level}_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, **_):
+    \"\"\"query, key, value: (B, H, T, D). Causal by itself: tokens are packed, so that no mask is needed.\"\"\"
+    y = {call}
+    return y.transpose(1, 2), None
+""",
+                setup=f"""\
+AttentionInterface.register("{level}", {level}_attention)
+AttentionMaskInterface.register("{level}", lambda **_: None)
+model.set_attn_implementation("{level}")
+""",
+            )
+        setup = 'model.set_attn_implementation("sdpa")'
+        backends = (FORCED[level],) if level in FORCED else UNPLANNED if config.workload == "generate" else ()
+        if not backends:
+            return Snippet(setup=setup)
+        return Snippet(
+            imports=("from torch.nn.attention import SDPBackend, sdpa_kernel",),
+            setup=f"{setup}\nkernels = [{', '.join(f'SDPBackend.{name}' for name in backends)}]",
+            around=("sdpa_kernel(kernels)",),
+        )
+
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:
         """Raises:
@@ -251,7 +324,7 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             allowed = [FORCED[level]]
         elif level in ("sdpa", "causal") and run.config.workload == "generate":
             # cuDNN builds a plan for each length of the cache, so for each token: on an H200 80 ms a token.
-            allowed = ["FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"]
+            allowed = list(UNPLANNED)
         with nullcontext() if allowed is None else sdpa_kernel([getattr(SDPBackend, kernel) for kernel in allowed]):
             run.model.set_attn_implementation(name)
             try:

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from explorer.config import RunConfig, Workload
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile
 
@@ -142,6 +143,10 @@ class Optimization(ABC):
     @abstractmethod
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
         """Put ``run`` under ``level`` (never the first one) on entering; restore it exactly on leaving."""
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet | None:
+        """What a script of ``config`` needs for ``level`` (never the first one); None: it cannot be exported yet."""
+        return None
 
     def level_ids(self) -> tuple[str, ...]:
         return tuple(level.id for level in self.levels)

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
@@ -75,6 +77,17 @@ loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
         "alternate": _recomputes(2),
         "all": _recomputes(1),
     }
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        blocks = "model.transformer.h[::2]" if level == "alternate" else "model.transformer.h"
+        return Snippet(
+            imports=("from functools import partial", "from torch.utils.checkpoint import checkpoint"),
+            setup=f"""\
+for block in {blocks}:
+    block.gradient_checkpointing = True
+    block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+""",
+        )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

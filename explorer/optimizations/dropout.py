@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.proof import Evidence, Profile
 
 DRAWS = ("aten::native_dropout", "aten::bernoulli_")
@@ -63,6 +65,9 @@ for module in model.modules():
 """
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"gpt2": _drops, "off": _drops_nothing}
     # Compared at dropout off, where this toggle is the reference itself.
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        return Snippet(setup=self.code)
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile, listed
 
@@ -89,6 +91,22 @@ for block in model.transformer.h:
         if device.kind != "cuda":
             return "Triton kernels need a CUDA device; this device is a CPU"
         return device.triton_problem
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level == "torch":
+            made = 'torch.nn.GELU(approximate="tanh")'
+            return Snippet(setup=f"for block in model.transformer.h:\n    block.mlp.act = {made}\n")
+        return Snippet(
+            imports=("from explorer.kernels.gelu import gelu",),
+            definitions='''\
+class TritonGelu(torch.nn.Module):
+    """GPT-2's tanh GeLU in one kernel each way: kernels/gelu.py of the explorer (pip install -e its folder)."""
+
+    def forward(self, x):
+        return gelu(x)
+''',
+            setup="for block in model.transformer.h:\n    block.mlp.act = TritonGelu()\n",
+        )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

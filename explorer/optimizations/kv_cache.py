@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar, Literal, cast
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.proof import Evidence, Profile
 
 GROWN, WRITTEN = "aten::cat", "aten::index_copy_"
@@ -70,6 +72,18 @@ model.generate(prompt, use_cache=False)  # off
         "off": _kept(None),
         "static": _kept(WRITTEN),
     }
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level == "off":
+            whole = "logits = model(tokens, use_cache=False, logits_to_keep=1).logits[:, -1]"
+            words = "# nothing is kept: each token is a whole pass over the text so far"
+            return Snippet(cache=words, prefill=whole, decode=whole)
+        if config.level("decoder") is not None:
+            return Snippet()  # a decoder of its own has its own cache of fixed size
+        return Snippet(
+            imports=("from transformers import StaticCache",),
+            cache="cache = StaticCache(config=model.config, max_cache_len=len(prompt) + args.tokens)",
+        )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.proof import Evidence, Profile, listed
 
 UPDATES = {
@@ -63,6 +65,10 @@ class FusedOptimizer(Optimization):
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
 """
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {level: _updates(level) for level in UPDATES}
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        options = f"lr={config.lr!r}, weight_decay={config.weight_decay!r}, fused=True"
+        return Snippet(optimizer=f"torch.optim.AdamW(model.parameters(), {options})")
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

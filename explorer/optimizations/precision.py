@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile, listed
 
@@ -138,6 +140,20 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
         if level == "bf16" and device.kind == "cuda" and not device.bf16:
             return f"bfloat16 needs compute capability 8.0 or later (Ampere); {having(device)}. float16 runs here"
         return None
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level == "tf32":
+            return Snippet(setup='torch.backends.cuda.matmul.fp32_precision = "tf32"')
+        dtype = {"fp16": "torch.float16", "bf16": "torch.bfloat16"}[level]
+        autocast = f"torch.autocast(device.type, dtype={dtype})"
+        if level == "bf16" or config.workload == "generate":
+            return Snippet(forward=(autocast,))
+        return Snippet(
+            forward=(autocast,),
+            before_steps=f"scaler = torch.amp.GradScaler(device.type, init_scale={config.init_scale!r})",
+            backward="scaler.scale(loss).backward()\nscaler.unscale_(optimizer)  # clipping needs the true gradients",
+            update="scaler.step(optimizer)\nscaler.update()",
+        )
 
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
         import torch

@@ -6,14 +6,47 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.optimizations.precision import AMPERE, having
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+INT8 = '''\
+class Int8Linear(torch.nn.Module):
+    """x W^T s + b, with W (outputs, inputs) in int8 and a scale an output, computed in bfloat16."""
+
+    def __init__(self, weight, bias):
+        super().__init__()
+        tiny = torch.finfo(torch.bfloat16).tiny
+        scale = weight.detach().abs().amax(dim=1).div(127).clamp(min=tiny).to(torch.bfloat16)
+        rounded = (weight.detach() / scale[:, None]).round().clamp(-127, 127).to(torch.int8)
+        self.register_buffer("weight", rounded)
+        self.register_buffer("scale", scale)
+        self.register_buffer("bias", None if bias is None else bias.detach().to(torch.bfloat16))
+
+    def forward(self, x):
+        y = F.linear(x, self.weight.to(x.dtype)) * self.scale
+        return y if self.bias is None else y + self.bias
+
+
+class Int8Embedding(torch.nn.Module):
+    """The rows of the head's own weights, as GPT-2 ties them."""
+
+    def __init__(self, head):
+        super().__init__()
+        self.register_buffer("weight", head.weight)
+        self.register_buffer("scale", head.scale)
+
+    def forward(self, tokens):
+        return self.weight[tokens].to(self.scale.dtype) * self.scale[tokens].unsqueeze(-1)
+'''
+"""For exported scripts; the modules of ``int8.py`` are those that run here."""
 
 
 def _holds(dtype: str) -> Callable[[Profile], Evidence]:
@@ -97,6 +130,23 @@ y = torch.nn.functional.linear(x, weight.to(x.dtype)) * scale[:, 0] + bias
         if level not in ("bf16", "int8") or device.kind != "cuda" or device.bf16:
             return None
         return f"bfloat16, which it computes in, needs compute capability {AMPERE[0]}.{AMPERE[1]}; {having(device)}"
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level != "int8":
+            return Snippet(setup=f"model.to({ {'fp16': 'torch.float16', 'bf16': 'torch.bfloat16'}[level] })")
+        return Snippet(
+            imports=("import torch.nn.functional as F",),
+            definitions=INT8,
+            setup="""\
+head = Int8Linear(model.lm_head.weight, None)
+for block in model.transformer.h:
+    for owner, name in ((block.attn, "c_attn"), (block.attn, "c_proj"), (block.mlp, "c_fc"), (block.mlp, "c_proj")):
+        conv1d = getattr(owner, name)  # transformers keeps GPT-2's weights as (inputs, outputs)
+        setattr(owner, name, Int8Linear(conv1d.weight.T, conv1d.bias))
+model.lm_head, model.transformer.wte = head, Int8Embedding(head)
+model.to(torch.bfloat16)  # leaves int8 as it is
+""",
+        )
 
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
         import torch

@@ -11,7 +11,9 @@ from pathlib import Path
 import pandas
 import pytest
 
+from explorer.config import RunConfig
 from explorer.entry import main
+from explorer.experiments.script import script
 from explorer.optimizations.registry import OPTIMIZATIONS
 
 ROOT = Path(__file__).parents[2]
@@ -151,3 +153,10 @@ def test_that_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
         rows = list(csv.DictReader(steps))
     assert 0 < len(rows) < 1000
     assert [int(row["step"]) for row in rows] == list(range(len(rows)))
+
+
+def test_that_a_configuration_is_printed_as_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["script", "--model", "mini", "--batch", "2", "--set", "attention=sdpa"]) == 0
+    config = RunConfig(model="mini", batch=2, levels=(("attention", "sdpa"),))
+    assert capsys.readouterr().out == script(config)
+    assert main(["script", "--set", "attention=fast"]) == 2

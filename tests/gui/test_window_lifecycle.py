@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QComboBox, QDockWidget, QFileDialog, QPushButton
 from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.config import RunConfig
+from explorer.experiments.script import script
 from explorer.gui.settings import Settings, default_config
 from explorer.messages import Problem, RunEnded, Start, Stop, WorkerLost, WorkerReady
 
@@ -302,3 +303,14 @@ def test_that_a_cancelled_export_writes_nothing(bench: Bench, monkeypatch: pytes
     answer(monkeypatch, "")
     bench.find(QAction, "export_csv_action").trigger()
     assert list(tmp_path.rglob("*.csv")) == []
+
+
+def test_that_the_settings_are_exported_as_a_script(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = bench.open()
+    bench.choose("toggle_attention", "sdpa")
+    answer(monkeypatch, tmp_path / "train.py")
+    bench.find(QAction, "export_script_action").trigger()
+    assert (tmp_path / "train.py").read_text() == script(bench.config)
+    assert "Exported the script" in window.messages.text
