@@ -12,7 +12,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from explorer import __version__, cli_compare, cli_export, cli_floor, cli_ladder, cli_prove, cli_runs, cli_store
+from explorer import (
+    __version__,
+    cli_ceilings,
+    cli_compare,
+    cli_export,
+    cli_floor,
+    cli_ladder,
+    cli_prove,
+    cli_runs,
+    cli_store,
+)
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -44,6 +54,8 @@ def main(argv: Sequence[str]) -> int:
                 return cli_floor.run(args)
             case "ladder":
                 return cli_ladder.run(args)
+            case "ceilings":
+                return cli_ceilings.run(args)
             case "prove":
                 return cli_prove.run(args)
             case "runs":
@@ -111,6 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
     exported = commands.add_parser("script", help="a plain PyTorch script that does what a configuration does")
     add_config(exported)
+    ceilings = commands.add_parser(
+        "ceilings", help="what the devices here can do at best: product, copy, published peak"
+    )
+    cli_ceilings.add_options(ceilings)
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")

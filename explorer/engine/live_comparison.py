@@ -47,6 +47,7 @@ class LiveComparison(Task):
         for config in self._compare.arms:
             if config.workload != "train":
                 raise BadRequest(what="Not compared", why=f"the workload is {config.workload}; only train is compared")
+        self._look_at(device)
         with self._solo(0, device):
             pass
         with ExitStack() as stack:

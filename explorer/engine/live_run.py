@@ -33,6 +33,7 @@ class LiveRun(Task):
         self._segments = 0
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
+        self._look_at(device)
         with self._open(self._config, device) as session:
             self._begin_segment(session, ())
             try:

@@ -20,6 +20,7 @@ from explorer.engine.training import TrainingLoop, make_optimizer
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 from explorer.results.environment import DeviceInfo
+from explorer.results.flops import flop_per_token
 
 Report = Callable[[str, float | None, float | None, str], None]
 """Called with what is being done, how much of it is done, of how much (None: unknown), in which unit."""
@@ -85,6 +86,9 @@ class Session:
             torch.manual_seed(config.seed)
             self.run = Run(config=config, device=torch_device, model=loaded.model)
             self._positions = loaded.positions
+            multiplied = sum(parameter.numel() for parameter in loaded.model.parameters())
+            # Before any toggle is entered: what the model asks for, not what a setting makes of it.
+            self._multiplied = multiplied - loaded.model.transformer.wpe.weight.numel()
             self._batches: data.Batches | None = None
             self.loop: TrainingLoop | GenerationLoop
             if config.workload == "train":
@@ -119,6 +123,16 @@ class Session:
     def config(self) -> RunConfig:
         """What runs now."""
         return self.run.config
+
+    @property
+    def flop_per_token(self) -> float | None:
+        """Of training as it is set now; None in generation."""
+        if self.config.workload != "train":
+            return None
+        shape = self.run.model.config
+        return flop_per_token(
+            parameters=self._multiplied, layers=shape.n_layer, width=shape.n_embd, seq=self.config.seq
+        )
 
     @property
     def batches(self) -> data.Batches:

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from explorer.config import RunConfig
+from explorer.engine import ceilings
 from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
@@ -31,6 +32,7 @@ from explorer.messages import (
     Verify,
     Work,
 )
+from explorer.results.ceilings import Ceilings
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.sample import Sample, Segment
 
@@ -63,6 +65,7 @@ class Task(ABC):
         self._held: list[Sample] = []
         self._held_of = self._run_ids[0]
         self._emitted_at_s = 0.0
+        self._ceilings: Ceilings | None = None
 
     def serve(self) -> list[Work]:
         """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
@@ -93,6 +96,17 @@ class Task(ABC):
     def _run_on(self, device: DeviceInfo) -> Outcome:
         """Do it on ``device``; returns how it ended, or raises why it failed."""
 
+    def _look_at(self, device: DeviceInfo) -> None:
+        """Before anything is loaded: know the ceilings of ``device``."""
+        if device.kind == "cpu":
+            return
+        self._ceilings = ceilings.known(device)
+        if self._ceilings is None:
+            self._report("measuring what this device can do at best, once", None, None, "")
+            # Too little memory for it is no reason not to run; whatever else fails, fails in the run as well.
+            with contextlib.suppress(RuntimeError):
+                self._ceilings = ceilings.measured(device)
+
     def _open(self, config: RunConfig, device: DeviceInfo) -> Session:
         return Session(config, device, download=self._download, report=self._report, cancelled=self._flag.is_set)
 
@@ -102,6 +116,8 @@ class Task(ABC):
             first_step=session.loop.next_step,
             changes=changes,
             started_at=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+            flop_per_token=session.flop_per_token,
+            ceiling_tflop_per_s=None if self._ceilings is None else self._ceilings.product_tflop_per_s,
         )
         self._emit(SegmentStarted(run_id=run_id, config=session.config, segment=segment))
         self._report("first step: loading kernels", None, None, "")

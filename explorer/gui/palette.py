@@ -12,6 +12,8 @@ from functools import cache
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase
 
+from explorer.results.flops import Utilization
+
 TEXT_CONTRAST = 4.5
 """Least contrast of text against its background. Source: WCAG 2.2, success criterion 1.4.3."""
 
@@ -154,6 +156,14 @@ def gib(size_bytes: float) -> str:
 def milliseconds(value_ms: float) -> str:
     """A time in ms, such as ``47.0 ms``; NaN gives a dash."""
     return f"{_four_figures(value_ms)} ms" if math.isfinite(value_ms) else NOTHING
+
+
+def mfu_words(done: Utilization) -> tuple[str, str]:
+    """(number, unit) of a utilization: the share of the ceiling where one is known, else TFLOP/s."""
+    share = done.published if math.isnan(done.measured) else done.measured
+    if math.isfinite(share):
+        return f"{share:.1%}", "MFU" if math.isfinite(done.measured) else "MFU, published peak"
+    return (f"{_four_figures(done.tflop_per_s)}" if math.isfinite(done.tflop_per_s) else NOTHING), "TFLOP/s"
 
 
 def tabular(font: QFont) -> QFont:

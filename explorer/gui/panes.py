@@ -16,11 +16,13 @@ from explorer.config import Workload
 from explorer.gui.axes import PlainAxis, SiAxis
 from explorer.gui.envelope import Floats
 from explorer.gui.live_plot import LivePlot
-from explorer.gui.palette import NOTHING, blend, gib, milliseconds, run_colour, run_style, si_number, theme
+from explorer.gui.palette import NOTHING, blend, gib, mfu_words, milliseconds, run_colour, run_style, si_number, theme
 from explorer.gui.readout import Caption, Key, Legend, Readout
 from explorer.gui.run_curves import Band, Figures, RunCurves
+from explorer.results import flops
 from explorer.results.environment import DeviceInfo
 from explorer.results.memory import bands_problem
+from explorer.results.sample import Segment
 
 WAITING_WORDS = "Waiting for the first step."
 
@@ -87,10 +89,14 @@ class ThroughputPane(Pane):
     def __init__(self, legend: Legend, *side: QWidget) -> None:
         self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=2.0)
         self.step_readout = Readout("Median of the last second", "ms/step", widest="8,888", scale=1.4)
+        self.mfu_readout = Readout("Model FLOP utilization", "MFU", widest="100.0%", scale=1.4)
         axis = SiAxis("left", "tokens/s")
         plot = LivePlot(name="throughput_plot", title="Throughput", axis=axis, from_zero=True, words=True)
-        super().__init__("Throughput", plot, (self.rate_readout, self.step_readout), *side)
+        super().__init__("Throughput", plot, (self.rate_readout, self.step_readout, self.mfu_readout), *side)
         self._legend = legend
+        self._segment: Segment | None = None
+        self._device_name: str | None = None
+        self.mfu_readout.hide()
         self._unit = "step"
         # The first curve of the plot is the main one; it lies on top.
         self._median = plot.add_curve(above=True)
@@ -105,6 +111,14 @@ class ThroughputPane(Pane):
         self._unit = "token" if workload == "generate" else "step"
         self.rate_readout.show_number(NOTHING)
         self.step_readout.show_number(NOTHING, f"ms/{self._unit}")
+        self._segment = None
+        self.mfu_readout.hide()
+
+    def set_segment(self, segment: Segment, device_name: str | None) -> None:
+        """What the figures to come are of: a segment carries how much arithmetic a token is."""
+        self._segment, self._device_name = segment, device_name
+        self.mfu_readout.setVisible(segment.flop_per_token is not None)
+        self.mfu_readout.setToolTip(flops.in_words(segment, device_name))
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         self._each.setData(*curves.rate(low_s, high_s, self.plot.bins()))
@@ -117,6 +131,9 @@ class ThroughputPane(Pane):
     def show_figures(self, figures: Figures) -> None:
         self.rate_readout.show_number(si_number(figures.tokens_per_s))
         self.step_readout.show_number(milliseconds(figures.step_ms).removesuffix(" ms"))
+        if self._segment is not None:
+            done = flops.utilization(self._segment, figures.tokens_per_s, self._device_name)
+            self.mfu_readout.show_number(*mfu_words(done))
 
     def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
         super().dress(run_id, dark=dark, frozen=frozen)

@@ -17,6 +17,7 @@ from explorer.gui.panes import WAITING_WORDS, LossPane, MemoryPane, Pane, StepTi
 from explorer.gui.readout import Legend, coloured
 from explorer.gui.run_curves import RunCurves
 from explorer.results.environment import DeviceInfo
+from explorer.results.export import device_name
 from explorer.results.log import RunLog
 from explorer.results.sample import Sample, Segment
 
@@ -111,6 +112,7 @@ class PlotsPanel(QWidget):
         """Mark where the setting changed, from the segment's first step on."""
         if run_id == self._run_id:
             self._timeline.name_segment(segment.index, segment.changes)
+            self.throughput.set_segment(segment, device_name(self._log.run(run_id).environment, config))
             self.memory.set_cpu(config.device == "cpu")
 
     def add_samples(self, run_id: int, samples: Sequence[Sample]) -> None:

@@ -16,6 +16,7 @@ from explorer.gui.palette import (
     a_colour,
     b_colour,
     gib,
+    mfu_words,
     milliseconds,
     run_colour,
     run_style,
@@ -23,6 +24,8 @@ from explorer.gui.palette import (
 )
 from explorer.gui.pins import LETTERS
 from explorer.optimizations.registry import baseline_levels, levels_of
+from explorer.results import flops
+from explorer.results.export import device_name
 from explorer.results.log import RunLog, RunRecord, SegmentRecord
 from explorer.results.statistics import SegmentSummary
 
@@ -52,6 +55,9 @@ COLUMNS = (
     Column(title="tokens/s", widest="~ 888.8k", tooltip="Median over the steps after warm-up"),
     Column(title="p5 – p95", widest="888.8k – 888.8k", tooltip="Of tokens/s: nine steps in ten lie between"),
     Column(title="ms/step", widest="~ 8,888", tooltip="Median time of a step, or of a token"),
+    Column(
+        title="MFU", widest="100.0%", tooltip="Share of the matrix product that this device was seen to do, or TFLOP/s"
+    ),
     Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step"),
     Column(
         title="Held", widest="888.8 MiB", tooltip="Most that the allocator held (CPU: the worker's resident memory)"
@@ -77,6 +83,8 @@ def build_row(record: RunRecord, part: SegmentRecord, *, arm: int | None = None)
     summary = record.summary(index)
     tokens = config.seq if config.workload == "train" else config.max_new_tokens
     state = record.outcome if part is record.segments[-1] else "changed"
+    device = device_name(record.environment, config)
+    done = flops.utilization(part.segment, summary.tokens_per_s_median, device)
     # Without an allocator to ask, on the CPU, what is held is the process's resident memory.
     held_bytes = summary.reserved_bytes if summary.reserved_bytes >= 0 else summary.device_used_bytes
     mark = "" if summary.settled or not summary.n else "~ "
@@ -90,6 +98,7 @@ def build_row(record: RunRecord, part: SegmentRecord, *, arm: int | None = None)
         (_marked(mark, si_number(summary.tokens_per_s_median)), summary.tokens_per_s_median),
         (_range(summary), summary.tokens_per_s_p5),
         (_marked(mark, milliseconds(summary.step_ms_median).removesuffix(" ms")), summary.step_ms_median),
+        (_mfu(done), done.tflop_per_s),
         (gib(summary.peak_allocated_bytes), summary.peak_allocated_bytes),
         (gib(held_bytes), held_bytes),
         (_loss(summary), summary.loss_last),
@@ -115,6 +124,11 @@ def _range(summary: SegmentSummary) -> str:
     return f"{si_number(summary.tokens_per_s_p5)} – {si_number(summary.tokens_per_s_p95)}"
 
 
+def _mfu(done: flops.Utilization) -> str:
+    number, unit = mfu_words(done)
+    return number if unit == "MFU" or number == NOTHING else f"{number} {unit.removeprefix('MFU, ')}"
+
+
 def _loss(summary: SegmentSummary) -> str:
     ends = [f"{v:.3f}" if math.isfinite(v) else "not finite" for v in (summary.loss_first, summary.loss_last)]
     return NOTHING if ends == ["not finite"] * 2 else " → ".join(ends)
@@ -130,6 +144,8 @@ def _tooltip(record: RunRecord, part: SegmentRecord, summary: SegmentSummary) ->
         lines.append(f"Statistics over {summary.n:,} steps; left out: {summary.warmup_steps:,} of compile and warm-up.")
     if summary.n and not summary.settled:
         lines.append("~ Step times had not settled: take these numbers with care.")
+    if part.segment.flop_per_token is not None:
+        lines.append(f"MFU: {flops.in_words(part.segment, device_name(record.environment, part.config))}.")
     settings = part.config.to_dict()
     settings["levels"] = " ".join(f"{name}={level}" for name, level in levels_of(part.config).items())
     lines += [f"{name}: {value}" for name, value in settings.items()]

@@ -18,6 +18,7 @@ from explorer.config import RunConfig
 from explorer.results import memory
 from explorer.results.atomic import replaced
 from explorer.results.environment import Environment
+from explorer.results.flops import utilization
 from explorer.results.log import RunRecord
 from explorer.results.ring import DTYPES, PHASES
 from explorer.results.statistics import tokens_per_s
@@ -60,6 +61,8 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     row |= {_SUMMARY_HEADERS.get(name, name): value for name, value in figures.items()}
     peak, held = figures["peak_allocated_bytes"], figures["reserved_bytes"]
     row["cached_bytes"] = held - peak if peak >= 0 and held >= 0 and config.device != "cpu" else None
+    done = utilization(kept.segment, figures["tokens_per_s_median"], row["device_name"])
+    row |= {"tflop_per_s": done.tflop_per_s, "mfu_measured": done.measured, "mfu_published": done.published}
     row["driver"] = _device(environment, config, "driver") or (environment and environment.driver)
     row |= {name: environment and getattr(environment, name) for name in _VERSIONS}
     row["started_at"] = kept.segment.started_at

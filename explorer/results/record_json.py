@@ -75,8 +75,14 @@ def segment_from_dict(values: Mapping[str, Any]) -> SegmentRecord:
         first_step=int(values["first_step"]),
         changes=tuple(str(change) for change in values["changes"]),
         started_at=str(values["started_at"]),
+        flop_per_token=_number(values.get("flop_per_token")),
+        ceiling_tflop_per_s=_number(values.get("ceiling_tflop_per_s")),
     )
     return SegmentRecord(segment=segment, config=RunConfig.from_dict(values["config"]))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def environment_from_dict(values: Mapping[str, Any]) -> Environment:

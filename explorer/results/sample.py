@@ -77,3 +77,7 @@ class Segment:
     """What differs from the segment before, as ``name old -> new``; empty for the first."""
     started_at: str
     """ISO 8601 with offset."""
+    flop_per_token: float | None = None
+    """Of training, by ``flops.FORMULA``; None in generation."""
+    ceiling_tflop_per_s: float | None = None
+    """The 16-bit matrix product that this device was seen to do; None where that was not measured, as on a CPU."""

@@ -133,6 +133,17 @@ def test_that_info_names_the_versions_that_are_installed(capsys: pytest.CaptureF
     assert info["torch"] == version("torch")
 
 
+def test_that_ceilings_says_why_a_cpu_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["ceilings", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert "6 N + 12 L d T" in found["formula"]
+    cpu = found["devices"][-1]
+    assert (cpu["device"], cpu["measured"], cpu["published"]) == ("cpu", None, None)
+    assert "no ceiling is measured on a CPU" in cpu["problem"]
+    assert main(["ceilings"]) == status == 0
+    assert "cpu " in capsys.readouterr().out
+
+
 def test_that_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     """The program as it is started, with its worker in a process of its own."""
     file = tmp_path / "steps.csv"

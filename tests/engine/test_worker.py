@@ -103,6 +103,21 @@ def tiny(tiny_model: Path, text_file: Path) -> RunConfig:
 _ids = iter(range(1, 10_000))
 
 
+def test_that_a_segment_says_how_much_arithmetic_a_token_of_it_is(talk: Talk, tiny: RunConfig) -> None:
+    run, other = next(_ids), next(_ids)
+    talk.worker.send(Start(run_id=run, config=tiny, steps=2))
+    talk.ended(run)
+    generate = dataclasses.replace(tiny, workload="generate", max_new_tokens=2)
+    talk.worker.send(Start(run_id=other, config=generate))
+    talk.ended(other)
+    layers, width, vocabulary, seq = 2, 32, 8192, 16
+    block = 12 * width**2 + 13 * width
+    parameters = vocabulary * width + layers * block + 2 * width  # all but the positions
+    (trained,), (generated,) = talk.segments(run), talk.segments(other)
+    assert trained.segment.flop_per_token == 6 * parameters + 12 * layers * width * seq
+    assert (generated.segment.flop_per_token, generated.segment.ceiling_tflop_per_s) == (None, None)
+
+
 def test_that_training_runs_its_steps_and_learns(talk: Talk, tiny: RunConfig) -> None:
     run = next(_ids)
     talk.worker.send(Start(run_id=run, config=tiny, steps=60))

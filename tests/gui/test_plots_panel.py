@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from typing import get_args
@@ -19,7 +20,7 @@ from explorer.config import RunConfig
 from explorer.gui.palette import LIGHT
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_curves import Band
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.log import RunLog
 from explorer.results.ring import PHASE_CODES, as_columns
 from explorer.results.sample import Sample
@@ -117,6 +118,29 @@ def test_that_memory_which_is_not_told_apart_is_one_band_with_the_reason(panel: 
     assert edges(panel) == {"unsplit": 5.0, "cached": 4.0, "allocated": 3.0}
     assert memory.legend_words() == []
     assert "WSL2" in memory.used_readout.toolTip()
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "name", "shown"),
+    [
+        (400.0, "NVIDIA H200", "50.0% MFU"),
+        (None, "NVIDIA H200", "20.2% MFU, published peak"),
+        (None, "Card", "200.0 TFLOP/s"),
+    ],
+)
+def test_that_the_share_of_the_ceiling_is_read_out(panel: Panel, ceiling: float | None, name: str, shown: str) -> None:
+    card = dataclasses.replace(CARD, name=name)
+    panel.log.set_environment(Environment(devices=(card,), platform="", python="", explorer=""))
+    begun(panel.log, TRAIN)
+    panel.widget.begin_run(1, TRAIN)
+    assert not panel.widget.throughput.mfu_readout.isVisible()
+    asked = dataclasses.replace(segment(), flop_per_token=1e9, ceiling_tflop_per_s=ceiling)
+    panel.widget.add_segment(1, TRAIN, asked)
+    panel.add(steps([800.0, *[50.0] * 40], tokens=10_000))
+    panel.widget.redraw()
+    assert panel.widget.throughput.mfu_readout.isVisible()
+    assert panel.text("mfu_readout") == shown
+    assert "6 N + 12 L d T" in panel.widget.throughput.mfu_readout.toolTip()
 
 
 def test_that_a_timer_draws_what_was_added(panel: Panel, qtbot: QtBot) -> None:

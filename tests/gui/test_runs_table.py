@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from dataclasses import replace
 
@@ -30,7 +31,10 @@ def log() -> RunLog:
     log = RunLog()
     begun(log, TRAIN, 1)
     log.append(1, steps(FAST_MS, tokens=8192))
-    log.begin_segment(1, TRAIN.with_level("precision", "bf16"), segment(1, 201, "precision fp32 -> bf16"))
+    changed = dataclasses.replace(
+        segment(1, 201, "precision fp32 -> bf16"), flop_per_token=1e8, ceiling_tflop_per_s=400.0
+    )
+    log.begin_segment(1, TRAIN.with_level("precision", "bf16"), changed)
     log.append(1, steps([10.0] * 30, index=1, first_step=201, start_s=9.6, tokens=8192, peak_bytes=GIB // 2))
     log.end(1, "completed")
     begun(log, RunConfig(device="cpu", model="mini", batch=2, seq=64), 2)
@@ -74,6 +78,8 @@ def test_that_a_segment_says_what_differs_and_how_the_run_ended(table: RunsTable
     assert row["What differs"] == "+ precision bf16"
     assert row["State"] == "completed"
     assert (row["Peak"], row["Held"]) == ("512.0 MiB", "1.50 GiB")
+    # 819.2k tokens/s of 1e8 FLOP each are 81.92 TFLOP/s, of 400.
+    assert (cells(table, 0)["MFU"], row["MFU"]) == ("–", "20.5%")
 
 
 def test_that_what_was_not_measured_is_a_dash(table: RunsTable) -> None:

@@ -61,7 +61,15 @@ def begun(number: int = 1) -> tuple[RunLog, RunRecord]:
     log = RunLog()
     log.set_environment(HERE)
     record = log.begin_run(number, CONFIG)
-    log.begin_segment(number, CONFIG, Segment(index=0, first_step=0, changes=(), started_at="2026-01-02T03:04:05Z"))
+    first = Segment(
+        index=0,
+        first_step=0,
+        changes=(),
+        started_at="2026-01-02T03:04:05Z",
+        flop_per_token=855e6,
+        ceiling_tflop_per_s=712.5,
+    )
+    log.begin_segment(number, CONFIG, first)
     log.append(number, samples(0, 40))
     log.append_text(number, "Once ")
     log.note(number, "another process holds 3.0 GiB")
