@@ -40,6 +40,7 @@ def test_that_a_proven_configuration_exits_with_0_and_leaves_no_process(
         "attention": "naive",
         "gelu": "hf",
         "checkpointing": "alternate",
+        "optimizer": "foreach",
     }
     assert all(proof["shown"] for proof in result["proofs"].values())
     assert result["profile"]["recomputed_blocks"] == [0]
