@@ -17,7 +17,7 @@ from explorer.experiments.compare import Limits
 from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
 from explorer.messages import Problem
-from explorer.results.floor import FEWEST_COMPARISONS, Floor
+from explorer.results.floor import ASSUMED_FLOOR, FEWEST_COMPARISONS, Floor
 
 ENOUGH_FOUND = 0.95
 """Share of comparisons with a delayed arm that must call it slower."""
@@ -122,7 +122,7 @@ def _in_words(floor: Floor, delay: float, found: Mapping[str, Any]) -> str:
     few = len(floor.comparisons) < FEWEST_COMPARISONS
     lines = [
         f"floor: {measured}, from {len(floor.comparisons)} comparisons of equal arms"
-        + (f"; it takes {FEWEST_COMPARISONS}, and until then 0.5% is assumed" if few else "")
+        + (f"; it takes {FEWEST_COMPARISONS}, and until then {ASSUMED_FLOOR:.1%} is assumed" if few else "")
     ]
     what = f"delayed by {delay:.2%}, the second arm" if delay else "of equal arms, the second"
     lines.append(

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from explorer.cli_screen import columns
 from explorer.cli_store import add_store, note, store_path
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.numbers import in_ranges, parse_numbers
@@ -157,11 +158,6 @@ def _comparison_cells(line: StoredComparison) -> tuple[str, ...]:
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell, numbers to the right."""
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    for row in (titles, *rows):
-        cells = [
-            cell.rjust(width) if title in _NUMBERS else cell.ljust(width)
-            for title, cell, width in zip(titles, row, widths, strict=True)
-        ]
-        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+    """Numbers to the right."""
+    right = [place for place, title in enumerate(titles) if title in _NUMBERS]
+    sys.stdout.write("\n".join(columns((titles, *rows), right=right)) + "\n")

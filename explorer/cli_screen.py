@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -73,11 +73,15 @@ def ctrl_c_asks() -> Iterator[AskedToStop]:
         signal.signal(signal.SIGINT, before)
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with the cells of each column below one another; all but the last column are padded."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Lines with the cells of each column below one another, in the columns of ``right`` to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+        "  ".join(
+            text.rjust(width) if place in right else text.ljust(width)
+            for place, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
     ]
 
 

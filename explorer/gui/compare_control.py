@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from explorer.config import RunConfig
 from explorer.experiments.arms import Arms, fair, names
 from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
-from explorer.experiments.compare import Compared, Limits
+from explorer.experiments.compare import Compared, Limits, block_of
 from explorer.experiments.floors import known_floor
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
@@ -22,7 +22,7 @@ from explorer.gui.panels import Panels
 from explorer.gui.pins import LETTERS, Arm, Pins
 from explorer.messages import BlockEnded, Compare, Progress, RunEnded, SegmentStarted
 from explorer.optimizations.registry import problems
-from explorer.results.blocks import Block, Blocks, in_words
+from explorer.results.blocks import Blocks, in_words
 from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.floor import ASSUMED_FLOOR
 from explorer.results.log import RunLog
@@ -243,8 +243,7 @@ class CompareControl(QObject):
     def _block(self, event: BlockEnded) -> None:
         if self._first_block_s is None:
             self._first_block_s = time.monotonic()
-        block = Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)
-        self._panels.compare.add_block(event.arm, event.pair, block)
+        self._panels.compare.add_block(event.arm, event.pair, block_of(event))
         self._panels.runs.refresh()
 
     def _pair(self, blocks: Blocks) -> None:

@@ -82,7 +82,7 @@ class ThroughputPane(Pane):
     """Tokens/s: every step faint, the median of short windows over it."""
 
     idle_words = (
-        "Press Start (F5): GPT-2 trains on text, with nothing optimized.\n"
+        "Press Start (F5): tokens a second are drawn here.\n"
         "Then flip one toggle: the curve shows what it does, from the next step on."
     )
 

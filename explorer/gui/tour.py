@@ -58,6 +58,7 @@ def _tour(window: MainWindow, args: argparse.Namespace) -> None:
     if args.model:
         window.intent.change(model=args.model)
     _picture(window, args.out / "1-start.png")
+    _choose(window, "workload_combo", "train")
     _press(window, "start_button")
     _steps(window, args.seconds, segments=1)
     _picture(window, args.out / "2-baseline.png")

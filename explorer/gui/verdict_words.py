@@ -22,11 +22,7 @@ def headline(result: ComparisonResult) -> str:
         case "no difference shown":
             return tr("No difference shown: B has {ratio} the speed of A ({interval}).", ratio=ratio, interval=interval)
         case "unsettled":
-            return tr(
-                "Unsettled: so far B has {ratio} the speed of A ({interval}). Give it more time.",
-                ratio=ratio,
-                interval=interval,
-            )
+            return tr("Unsettled: B has {ratio} the speed of A so far ({interval}).", ratio=ratio, interval=interval)
         case _:
             assert_never(result.verdict)
 

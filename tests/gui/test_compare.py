@@ -182,7 +182,7 @@ def test_that_stop_ends_it_with_what_there_is(bench: Bench) -> None:
     bench.until(lambda: bench.worker.commands[-1] == Stop(run_id=command.run_ids[0]))
     assert window.bridge.state == "stopping"
     ended(bench, command)
-    assert said(bench).startswith("Unsettled: so far B has 1.000x the speed of A")
+    assert said(bench).startswith("Unsettled: B has 1.000x the speed of A so far")
     assert "3 pairs, stopped" in said(bench)
     assert button.text() == "Compare"
 

@@ -28,14 +28,11 @@ def test_that_gpt2_asks_for_what_the_formula_says_by_hand():
     [
         ("NVIDIA H200", 989.5),
         ("NVIDIA H100 80GB HBM3", 989.4),
-        ("NVIDIA H100 PCIe", 756.0),
         ("NVIDIA A100-SXM4-80GB", 312.0),
         ("NVIDIA A100 80GB PCIe", 312.0),
         ("NVIDIA L4", 121.0),
         ("NVIDIA L40S", 362.05),
         ("NVIDIA GeForce RTX 4090", 165.2),
-        ("NVIDIA GeForce RTX 5090", 209.5),
-        ("Tesla T4", 65.0),
     ],
 )
 def test_that_known_cards_have_their_dense_peak_and_its_source(name: str, tflop_per_s: float):
