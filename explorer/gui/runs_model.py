@@ -56,7 +56,9 @@ COLUMNS = (
     Column(title="p5 – p95", widest="888.8k – 888.8k", tooltip="Of tokens/s: nine steps in ten lie between"),
     Column(title="ms/step", widest="~ 8,888", tooltip="Median time of a step, or of a token"),
     Column(
-        title="MFU", widest="100.0%", tooltip="Share of the matrix product that this device was seen to do, or TFLOP/s"
+        title="MFU",
+        widest="0.888 TFLOP/s",
+        tooltip="Share of the matrix product that this device was seen to do, or TFLOP/s",
     ),
     Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step"),
     Column(
