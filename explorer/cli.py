@@ -29,7 +29,7 @@ from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
 from explorer.experiments.script import script
 from explorer.experiments.single import run_to_end, wait_until_ready
-from explorer.messages import Event, Progress, RunEnded, Samples, Start, Text
+from explorer.messages import Event, Note, Progress, RunEnded, Samples, Start, Text
 from explorer.optimizations import registry
 from explorer.optimizations.base import TIERS
 from explorer.results import environment_text, export
@@ -216,6 +216,9 @@ class _Screen:
                 self._bar.update(len(event.samples))
                 self._bar.set_description_str("")
                 self._bar.set_postfix_str(f"{last.tokens_per_s:,.0f} tokens/s, {last.step_ms:.2f} ms")
+            case Note():
+                self._bar.clear()
+                print(f"note: {event.text}", file=sys.stderr)
             case Text():
                 if self._stream_text:
                     print(event.text, end="", flush=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from explorer.experiments.steps import AskedToStop
-from explorer.messages import Event, Progress
+from explorer.messages import Event, Note, Progress
 from explorer.results.blocks import Blocks
 
 
@@ -24,6 +24,7 @@ class ProgressLine:
         """What stands before every text: how far the whole is."""
         self._began_s = time.monotonic()
         self._parts = 0
+        self._noted: set[str] = set()
 
     def show(self, text: str) -> None:
         if self._shown:
@@ -39,7 +40,11 @@ class ProgressLine:
         self.lead = f"{name} ({left} to do{time_left}): "
 
     def show_event(self, event: Event) -> None:
-        """Show what the worker is doing, where ``event`` tells."""
+        """Show what the worker is doing, where ``event`` tells, and on a line of its own what disturbs it."""
+        if isinstance(event, Note) and event.text not in self._noted:
+            self._noted.add(event.text)  # both arms of a comparison hear it
+            self.clear()
+            sys.stderr.write(f"note: {event.text}\n")
         if isinstance(event, Progress):
             part = "" if event.done is None else f" {event.done:.0f}"
             whole = "" if event.total is None else f" of {event.total:.0f}"

@@ -130,6 +130,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something about the machine that bears on the run's numbers, seen before it or while it goes on."""
+
+    run_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentStarted:
     """Samples from ``segment.first_step`` on were made with ``config`` (as it ran: device resolved)."""
 
@@ -212,6 +220,7 @@ class WorkerLost:
 Event = (
     WorkerReady
     | Progress
+    | Note
     | SegmentStarted
     | Samples
     | BlockEnded

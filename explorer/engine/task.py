@@ -16,13 +16,16 @@ import torch
 
 from explorer.config import RunConfig
 from explorer.engine import ceilings
+from explorer.engine.disturbance import ClockWatch, SleepWatch
 from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.preflight import preflight
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
 from explorer.messages import (
     Command,
     Compare,
     Event,
+    Note,
     Problem,
     Progress,
     RunEnded,
@@ -66,6 +69,8 @@ class Task(ABC):
         self._held_of = self._run_ids[0]
         self._emitted_at_s = 0.0
         self._ceilings: Ceilings | None = None
+        self._clocks = {run_id: ClockWatch() for run_id in self._run_ids}
+        self._sleep = SleepWatch()
 
     def serve(self) -> list[Work]:
         """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
@@ -97,15 +102,19 @@ class Task(ABC):
         """Do it on ``device``; returns how it ended, or raises why it failed."""
 
     def _look_at(self, device: DeviceInfo) -> None:
-        """Before anything is loaded: know the ceilings of ``device``."""
+        """Before anything is loaded: say what disturbs on ``device``, and know its ceilings."""
+        for line in preflight(device):
+            self._note(line, *self._run_ids)
         if device.kind == "cpu":
             return
         self._ceilings = ceilings.known(device)
         if self._ceilings is None:
             self._report("measuring what this device can do at best, once", None, None, "")
-            # Too little memory for it is no reason not to run; whatever else fails, fails in the run as well.
-            with contextlib.suppress(RuntimeError):
+            try:
                 self._ceilings = ceilings.measured(device)
+            except RuntimeError as error:
+                # Too little memory for it is no reason not to run; whatever else fails, fails in the run as well.
+                self._note(f"no ceiling was measured: {str(error).splitlines()[0]}", *self._run_ids)
 
     def _open(self, config: RunConfig, device: DeviceInfo) -> Session:
         return Session(config, device, download=self._download, report=self._report, cancelled=self._flag.is_set)
@@ -131,10 +140,15 @@ class Task(ABC):
             self._held_of = run_id
         taken = session.loop.collect(all_of_them=all_of_them)
         self._held += taken
+        for line in self._clocks[run_id].look(taken):
+            self._note(line, run_id)
         now_s = time.monotonic()
         if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:
             self._emitted_at_s = now_s
             self._send_held()
+            slept = self._sleep.look()
+            if slept is not None:
+                self._note(slept, *self._run_ids)
             text = session.loop.end_text() if at_the_end else session.loop.take_text()
             if text:
                 self._emit(Text(run_id=run_id, text=text))
@@ -144,6 +158,10 @@ class Task(ABC):
         if self._held:
             self._emit(Samples(run_id=self._held_of, samples=tuple(self._held)))
             self._held.clear()
+
+    def _note(self, text: str, *run_ids: int) -> None:
+        for run_id in run_ids:
+            self._emit(Note(run_id=run_id, text=text))
 
     def _report(self, activity: str, done: float | None, total: float | None, unit: str) -> None:
         self._emit(Progress(run_id=self._run_ids[0], activity=activity, done=done, total=total, unit=unit))

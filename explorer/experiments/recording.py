@@ -7,6 +7,7 @@ from typing import assert_never
 from explorer.messages import (
     BlockEnded,
     Event,
+    Note,
     ParityChecked,
     Profiled,
     Progress,
@@ -35,6 +36,8 @@ def record(log: RunLog, event: Event) -> None:
             log.begin_segment(event.run_id, event.config, event.segment)
         case Samples():
             log.append(event.run_id, event.samples)
+        case Note() if log.begun(event.run_id):
+            log.note(event.run_id, event.text)
         case Text():
             log.append_text(event.run_id, event.text)
         case RunEnded() if log.begun(event.run_id):
@@ -44,7 +47,7 @@ def record(log: RunLog, event: Event) -> None:
             for run in log.runs:
                 if run.outcome == "running":
                     log.end(run.run_id, "failed", _lost(event))
-        case RunEnded():
+        case RunEnded() | Note():
             pass  # Of checks, which are no runs.
         case Progress() | Refused() | BlockEnded() | ParityChecked() | Profiled():
             pass  # Passing states: shown, not kept.

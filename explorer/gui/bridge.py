@@ -16,6 +16,7 @@ from explorer.gui.event_batches import loss, merged
 from explorer.messages import (
     BlockEnded,
     Event,
+    Note,
     ParityChecked,
     Profiled,
     Progress,
@@ -49,6 +50,8 @@ class Bridge(QObject):
     """Environment"""
     progress = Signal(object)
     """Progress"""
+    noted = Signal(object)
+    """Note"""
     run_started = Signal(int, object)
     """run id, RunConfig as asked for"""
     segment_started = Signal(object)
@@ -233,6 +236,8 @@ class Bridge(QObject):
                 self._send_waiting()
             case Progress():
                 self.progress.emit(event)
+            case Note():
+                self.noted.emit(event)
             case BlockEnded():
                 self.block_ended.emit(event)
             case ParityChecked() | Profiled():

@@ -15,7 +15,7 @@ from explorer.gui.message_bar import MessageBar
 from explorer.gui.panels import Panels
 from explorer.gui.run_bar import LOCKED_IN_RUN
 from explorer.gui.settings import default_config
-from explorer.messages import Problem, Progress, Refused, RunEnded, SegmentStarted
+from explorer.messages import Note, Problem, Progress, Refused, RunEnded, SegmentStarted
 from explorer.models import MODELS
 from explorer.optimizations.registry import problems
 from explorer.results.environment import DeviceInfo, Environment
@@ -45,6 +45,7 @@ class RunControl(QObject):
         self._taught = False
         self._run_id = 0
         self._segments_of_run = 0
+        self._notes: list[str] = []
         self._table = QTimer(self)
         self._table.setInterval(TABLE_EVERY_MS)
         self._table.timeout.connect(panels.runs.refresh)
@@ -60,11 +61,13 @@ class RunControl(QObject):
         bridge.state_changed.connect(self._state)
         bridge.run_started.connect(self._started)
         bridge.progress.connect(self._progress)
+        bridge.noted.connect(self._noted)
         bridge.segment_started.connect(self._segment)
         bridge.samples.connect(self._samples)
         bridge.text.connect(lambda _run, text: panels.text.append_text(text))
         bridge.refused.connect(self._refused)
         bridge.run_ended.connect(self._ended)
+        bridge.experiment_started.connect(self._notes.clear)
         bridge.experiment_started.connect(self._redraw)
         bridge.experiment_ended.connect(self._redraw)
         bridge.worker_lost.connect(self._lost)
@@ -166,6 +169,7 @@ class RunControl(QObject):
 
     def _started(self, run_id: int, config: RunConfig) -> None:
         self._run_id, self._segments_of_run = run_id, 0
+        self._notes.clear()
         self._messages.clear()
         self._panels.plots.begin_run(run_id, config)
         if self._bridge.state == "starting":
@@ -179,6 +183,12 @@ class RunControl(QObject):
     def _progress(self, event: Progress) -> None:
         if event.run_id == self._run_id:
             self._panels.plots.show_progress(hints.progress(event))
+
+    def _noted(self, event: Note) -> None:
+        # Both arms of a comparison are told of what befalls the machine.
+        if event.text not in self._notes:
+            self._notes.append(event.text)
+            self._messages.show_message("\n".join(self._notes), severity="warning")
 
     def _segment(self, event: SegmentStarted) -> None:
         if event.run_id != self._run_id:

@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 from explorer.config import RunConfig
+from explorer.engine import preflight
 from explorer.entry import main
 from explorer.experiments.script import script
 from explorer.optimizations.registry import OPTIMIZATIONS
@@ -56,6 +57,21 @@ def test_that_a_run_writes_a_row_a_segment_and_a_row_a_step(
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3
     assert f"{table['tokens_per_s_median'][0]:,.0f} tokens/s" in printed[0]
+
+
+def test_that_what_disturbs_the_machine_is_said_first_and_kept(
+    train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    battery = tmp_path / "supplies" / "BAT0"
+    battery.mkdir(parents=True)
+    (battery / "type").write_text("Battery\n")
+    (battery / "status").write_text("Discharging\n")
+    monkeypatch.setattr(preflight, "POWER_SUPPLIES", battery.parent)
+    runs = tmp_path / "runs.csv"
+    assert main([*train, "--steps", "2", "--csv", str(runs)]) == 0
+    said = "this machine runs on its battery, which may lower every clock"
+    assert f"note: {said}" in capsys.readouterr().err.splitlines()
+    assert pandas.read_csv(runs)["notes"].tolist() == [said]
 
 
 def test_that_generated_text_is_all_that_standard_output_holds(

@@ -16,7 +16,7 @@ from window_bench import CPU, GPU, Bench, environment, steps
 from explorer.config import RunConfig
 from explorer.experiments.script import script
 from explorer.gui.settings import Settings, default_config
-from explorer.messages import Problem, RunEnded, Start, Stop, WorkerLost, WorkerReady
+from explorer.messages import Note, Problem, RunEnded, Start, Stop, WorkerLost, WorkerReady
 
 
 def answer(patch: pytest.MonkeyPatch, path: Path | str) -> None:
@@ -113,6 +113,24 @@ def test_that_a_worker_in_the_window_process_is_not_offered_to_be_ended(bench: B
     bench.until(lambda: "cannot be ended alone" in window.messages.text)
     assert not bench.find(QPushButton, "message_button").isVisible()
     bench.end(start)
+
+
+def test_that_what_disturbs_the_machine_is_shown_and_kept_without_stopping_anything(bench: Bench) -> None:
+    window = bench.open()
+    start = bench.start()
+    others = "others use this GPU: python (pid 7, 3,072 MiB)"
+    slept = "the machine slept for 312 s"
+    bench.say(Note(run_id=start.run_id, text=others))
+    assert window.messages.text == others
+    assert window.messages.severity == "warning"
+    bench.say(Note(run_id=start.run_id, text=slept), Note(run_id=start.run_id, text=others))
+    assert window.messages.text == f"{others} {slept}"
+    assert window.log.run(start.run_id).notes == [others, slept, others]
+    assert window.bridge.going
+    bench.end(start)
+    again = bench.start()
+    assert others not in window.messages.text
+    bench.end(again)
 
 
 def test_that_a_failed_run_shows_its_cause_and_its_remedy(bench: Bench) -> None:
