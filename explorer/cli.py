@@ -18,6 +18,7 @@ from explorer import (
     cli_compare,
     cli_export,
     cli_floor,
+    cli_forecast,
     cli_ladder,
     cli_prove,
     cli_runs,
@@ -54,6 +55,8 @@ def main(argv: Sequence[str]) -> int:
                 return cli_floor.run(args)
             case "ladder":
                 return cli_ladder.run(args)
+            case "forecast":
+                return cli_forecast.run(args)
             case "ceilings":
                 return cli_ceilings.run(args)
             case "prove":
@@ -123,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
     exported = commands.add_parser("script", help="a plain PyTorch script that does what a configuration does")
     add_config(exported)
+    forecast = commands.add_parser("forecast", help="how much memory a training step will take, and whether it fits")
+    add_config(forecast)
+    cli_forecast.add_options(forecast)
     ceilings = commands.add_parser(
         "ceilings", help="what the devices here can do at best: product, copy, published peak"
     )

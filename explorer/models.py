@@ -3,8 +3,10 @@
 Source: Radford et al. 2019, table 2, and the configurations published with the weights; ``mini`` is our own.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 
@@ -35,3 +37,24 @@ MODELS: Mapping[str, ModelShape] = MappingProxyType(
         "gpt2-xl": ModelShape(layers=48, heads=25, width=1600),
     }
 )
+
+
+def shape_of(model: str) -> ModelShape | None:
+    """The shape of a named model, or of the one saved in the folder ``model``; None where that is no GPT-2 whose
+    config.json says it, or one whose blocks are wider within than 4 d.
+    """
+    if model in MODELS:
+        return MODELS[model]
+    try:
+        said = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+        shape = ModelShape(
+            layers=int(said["n_layer"]),
+            heads=int(said["n_head"]),
+            width=int(said["n_embd"]),
+            vocabulary=int(said["vocab_size"]),
+            positions=int(said["n_positions"]),
+        )
+        inner = said.get("n_inner")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return shape if inner in (None, 4 * shape.width) else None

@@ -48,6 +48,7 @@ def _cuda_device(facts: Facts, gpu: GpuFacts) -> DeviceInfo:
         capability=gpu.capability,
         uuid=gpu.uuid,
         multiprocessors=gpu.multiprocessors,
+        others_memory_bytes=gpu.others_memory_bytes,
         bf16=gpu.capability >= BF16_CAPABILITY,
         triton_problem=triton_problem(facts, gpu.capability),
         nvml_problem=gpu.nvml_problem,

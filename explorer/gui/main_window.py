@@ -207,6 +207,7 @@ class MainWindow(QMainWindow):
         assert isinstance(app, QApplication)
         dark = theme.is_dark(self._theme)
         theme.apply(app, dark=dark)
+        self.panels.toggles.forecast.apply_theme(dark)
         self.panels.plots.apply_theme(dark)
         self.panels.pins.apply_theme(dark)
         self.panels.compare.apply_theme(dark)

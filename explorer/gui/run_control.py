@@ -46,6 +46,8 @@ class RunControl(QObject):
         self._run_id = 0
         self._segments_of_run = 0
         self._notes: list[str] = []
+        self._ran: RunConfig | None = None
+        self._peak_bytes = -1
         self._table = QTimer(self)
         self._table.setInterval(TABLE_EVERY_MS)
         self._table.timeout.connect(panels.runs.refresh)
@@ -194,6 +196,7 @@ class RunControl(QObject):
         if event.run_id != self._run_id:
             return
         self._segments_of_run += 1
+        self._ran, self._peak_bytes = event.config, -1
         self._panels.plots.add_segment(event.run_id, event.config, event.segment)
         self._panels.runs.refresh()
 
@@ -206,10 +209,20 @@ class RunControl(QObject):
         if running is not None and running.workload == "generate":
             self._panels.text.add_samples(samples)
         self._panels.status.show_readings(samples[-1])
+        self._show_measured(samples)
         if not self._taught and running is not None and samples[-1].phase == "steady":
             self._taught = True
             if not self._messages.text:
                 self._messages.show_message(hints.next_step(running))
+
+    def _show_measured(self, samples: list[Sample]) -> None:
+        """The peak of what runs beside its forecast, while that is what is asked for."""
+        peaks = [sample.peak_allocated_bytes for sample in samples if sample.phase == "steady"]
+        self._peak_bytes = max([self._peak_bytes, *peaks])
+        if self._ran is not None and dataclasses.replace(self._ran, device=self._intent.config.device) == (
+            self._intent.config
+        ):
+            self._panels.toggles.forecast.show_measured(self._peak_bytes)
 
     def _refused(self, event: Refused) -> None:
         live = {

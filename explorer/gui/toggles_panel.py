@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
+from explorer.gui.forecast_bar import ForecastBar
 from explorer.gui.toggle_details import ToggleDetails
 from explorer.gui.toggle_row import Remedy, ToggleRow
 from explorer.gui.training_settings import TrainingSettings
@@ -67,13 +68,16 @@ class TogglesPanel(QWidget):
         splitter.setChildrenCollapsible(False)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
-        outer.addWidget(splitter)
+        outer.addWidget(splitter, 1)
+        self.forecast = ForecastBar()
+        outer.addWidget(self.forecast)
         self.details.show_toggle(OPTIMIZATIONS[0])
         self.show_config(config)
 
     def show_config(self, config: RunConfig) -> None:
         """Redraw every toggle from ``config``."""
         self._config = config
+        self.forecast.show_config(config, self._device)
         levels = levels_of(config)
         found = problems(config, self._device) if self._device is not None else {}
         for name, row in self._rows.items():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 from explorer.config import RunConfig, Workload
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
+from explorer.results.forecast import Formats, MemoryTerms
 from explorer.results.proof import Evidence, Profile, listed
 
 FORCED = {"flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "cudnn": "CUDNN_ATTENTION", "math": "MATH"}
@@ -115,6 +117,27 @@ def _written_out(*, operator: bool, formats: tuple[str, ...] = ()) -> Callable[[
     return judge
 
 
+TENSORS_KEPT: Mapping[str, int] = {"triton": 5}
+"""Of the size of the queries, for the backward pass: queries, keys, values and output, which our own kernel lays out in
+another order than the projection after it wants."""
+
+
+def _kept_of_heads(formats: Formats, *, tensors: int, whole: bool) -> float:
+    """Bytes for each element of the queries; ``whole``: SDPA's unfused path computes in float32."""
+    return 3 * 4 + formats.product_bytes if whole else tensors * formats.product_bytes
+
+
+def _kept_of_scores(formats: Formats, *, level: str) -> float:
+    """Bytes for each score: what the softmax gave, and where dropout draws its mask and what it left."""
+    if level not in ("naive", "naive_half", "math"):
+        return 0
+    softmax = formats.product_bytes if level == "naive_half" else 4
+    multiplied = 4 if level == "math" else formats.product_bytes
+    if formats.drops:
+        return softmax + 1 + multiplied
+    return softmax if softmax == multiplied else softmax + multiplied
+
+
 class Attention(Optimization):
     name = "attention"
     label = "Attention"
@@ -214,6 +237,14 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         ),
         Needs(level="triton", other="dropout", allowed=("off",), reason="the Triton kernel has no dropout"),
     )
+
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        level: MemoryTerms(
+            attention=partial(_kept_of_heads, tensors=TENSORS_KEPT.get(level, 4), whole=level == "math"),
+            scores=partial(_kept_of_scores, level=level),
+        )
+        for level in ("naive", "naive_half", "sdpa", "causal", "flash", "efficient", "cudnn", "math", "triton")
+    }
 
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         "naive": _written_out(operator=False, formats=("float32",)),

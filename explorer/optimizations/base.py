@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from explorer.config import RunConfig, Workload
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ class Optimization(ABC):
     needs: ClassVar[tuple[Needs, ...]] = ()
     tolerance: ClassVar[Mapping[str, float]] = {}
     """By level: largest relative error of loss and gradient against fp32 at dropout off; absent: 1e-5."""
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {}
+    """By level, the first included: what it means for the memory of a training step; absent: nothing."""
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {}
     """By level: what a profile of one step must show where it ran. Pure; a level left out counts as not proven."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ model.train()
 loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
 """
 
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        "off": MemoryTerms(kept_every=0),
+        "alternate": MemoryTerms(kept_every=2),
+        "all": MemoryTerms(kept_every=1),
+    }
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         "off": _recomputes(None),
         "alternate": _recomputes(2),

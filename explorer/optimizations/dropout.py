@@ -9,6 +9,7 @@ from typing import ClassVar
 from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile
 
 DRAWS = ("aten::native_dropout", "aten::bernoulli_")
@@ -63,6 +64,10 @@ for module in model.modules():
     if isinstance(module, torch.nn.Dropout):
         module.p = 0.0
 """
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        "gpt2": MemoryTerms(drops=True),
+        "off": MemoryTerms(drops=False),
+    }
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"gpt2": _drops, "off": _drops_nothing}
     # Compared at dropout off, where this toggle is the reference itself.
 

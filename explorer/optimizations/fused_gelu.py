@@ -10,6 +10,7 @@ from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile, listed
 
 if TYPE_CHECKING:
@@ -82,6 +83,14 @@ class FusedGelu(Optimization):
 for block in model.transformer.h:
     block.mlp.act = torch.nn.GELU(approximate="tanh")  # or a module around kernels/gelu.py's gelu(x)
 """
+
+    # Unfused, autograd keeps the cube's input (in float32: autocast lists pow there), half the input, tanh, one more
+    # than tanh, and what goes into the next product. Fused, input and output.
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        "hf": MemoryTerms(gelu=lambda formats: 3 * 4 + 2 * formats.product_bytes),
+        "torch": MemoryTerms(gelu=lambda formats: 2 * formats.product_bytes),
+        "triton": MemoryTerms(gelu=lambda formats: 2 * formats.product_bytes),
+    }
 
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {level: _runs(level) for level in FORWARD}
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile, listed
 
 UPDATES = {
@@ -64,6 +65,11 @@ class FusedOptimizer(Optimization):
     code = """\
 optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
 """
+    # Of lists of operations one list of results is kept: the square roots, to be divided by.
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        "foreach": MemoryTerms(update_bytes=4),
+        "fused": MemoryTerms(update_bytes=0),
+    }
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {level: _updates(level) for level in UPDATES}
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:

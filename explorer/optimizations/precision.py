@@ -11,6 +11,7 @@ from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
+from explorer.results.forecast import MemoryTerms
 from explorer.results.proof import Evidence, Profile, listed
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
     # Largest seen on a three-layer model's gradients on the CPU: fp16 1.4e-3, bf16 1.4e-2. TF32 rounds as fp16 does.
     tolerance: ClassVar[Mapping[str, float]] = {"tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
 
+    memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
+        level: MemoryTerms(product_bytes=4 if level in ("fp32", "tf32") else 2)
+        for level in ("fp32", "tf32", "fp16", "bf16")
+    }
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         "fp32": _rounds_inputs(wanted=False),
         "tf32": _rounds_inputs(wanted=True),

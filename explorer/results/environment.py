@@ -21,6 +21,8 @@ class DeviceInfo:
     """CUDA compute capability, such as (9, 0)."""
     uuid: str | None = None
     multiprocessors: int | None = None
+    others_memory_bytes: int | None = None
+    """What anything but this program held of it when it was looked at."""
     bf16: bool = False
     """Whether bfloat16 arithmetic runs natively."""
     triton_problem: str | None = None
@@ -30,6 +32,11 @@ class DeviceInfo:
     driver: str | None = None
     display_attached: bool = False
     """Whether a screen is driven by this device, so that its memory and time are shared with it."""
+
+    @property
+    def free_for_a_run_bytes(self) -> int | None:
+        """What it had for this program when it was looked at; None on a CPU."""
+        return None if self.kind == "cpu" else self.total_memory_bytes - (self.others_memory_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
