@@ -179,12 +179,13 @@ def _outputs(modules: Mapping[str, nn.Module], see: Callable[[str, Tensor], None
 
 
 def _gradients(run: Run, norm: float) -> dict[str, Tensor]:
-    """What train_step left in ``grad``, with its clipping undone."""
+    """What train_step left in ``grad``, with its clipping undone; of a padded vocabulary, its tokens' rows."""
     clip = run.config.grad_clip
     # Source: torch.nn.utils.clip_grads_with_norm_, which multiplies by min(1, clip / (norm + 1e-6)).
     shrunk = min(1.0, clip / (norm + 1e-6)) if clip else 1.0
+    rows = {"transformer.wte.weight": run.model.config.vocab_size}
     named = run.model.named_parameters()
-    return {name: p.grad.detach().float().cpu() / shrunk for name, p in named if p.grad is not None}
+    return {name: p.grad.detach()[: rows.get(name)].float().cpu() / shrunk for name, p in named if p.grad is not None}
 
 
 def of_generation(

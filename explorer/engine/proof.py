@@ -33,7 +33,15 @@ WARM_UP_ROUNDS = 3
 TIMED_ROUNDS = 3
 ROUNDS = WARM_UP_ROUNDS + TIMED_ROUNDS + 2
 """The last two run under the profiler, which warms up in the first of them."""
-OF_OPERATORS = ("operators", "products", "attention_softmax", "norms", "attention_dropout", "block_forwards")
+OF_OPERATORS = (
+    "operators",
+    "products",
+    "widest_product",
+    "attention_softmax",
+    "norms",
+    "attention_dropout",
+    "block_forwards",
+)
 """Fields of a Profile that are read from operators and marks, not from kernels."""
 
 
@@ -76,6 +84,7 @@ def _profile(session: Session, round_ms: float) -> Profile:
         steps=STEPS[run.config.workload],
         step_ms=round_ms,
         blocks=len(blocks),
+        vocabulary=run.model.config.vocab_size,
         own_kernels=own_kernels(),
         tf32_allowed=torch.backends.cuda.matmul.fp32_precision == "tf32",
     )

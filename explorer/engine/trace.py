@@ -51,6 +51,7 @@ def read_profile(
     steps: int,
     step_ms: float,
     blocks: int,
+    vocabulary: int,
     own_kernels: frozenset[str],
     tf32_allowed: bool,
 ) -> Profile:
@@ -91,6 +92,8 @@ def read_profile(
         kernels=_kernels(timed),
         operators=tuple(Counter(event["name"] for event in operators).most_common()),
         products=_products(innermost),
+        widest_product=max(map(_columns, innermost), default=0),
+        vocabulary=vocabulary,
         attention_softmax=_attention_softmax(operators),
         norms=_norms(operators),
         attention_dropout=max(map(_dropout, operators), default=0.0),
@@ -150,6 +153,13 @@ def _products(events: list[Event]) -> tuple[Tally, ...]:
         left, right = (_dtype(event, index) for index in PRODUCTS[event["name"]])
         found[_bare(event), left if left == right else f"{left} x {right}"] += 1
     return _tallies(found)
+
+
+def _columns(product: Event) -> int:
+    """Of the second matrix, and so of the result; 0 where the matrices are several, as within attention."""
+    shapes = product["args"].get("Input Dims", [])
+    right = PRODUCTS[product["name"]][1]
+    return int(shapes[right][-1]) if right < len(shapes) and len(shapes[right]) == 2 else 0
 
 
 def _attention_softmax(operators: list[Event]) -> tuple[Tally, ...]:

@@ -17,6 +17,7 @@ from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
+from explorer.optimizations.vocab_padding import VocabPadding
 from explorer.optimizations.weight_dtype import WeightDtype
 from explorer.results.environment import DeviceInfo
 
@@ -28,6 +29,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Attention(),
     KvCache(),
     FusedGelu(),
+    VocabPadding(),
     DecoderCode(),
     DecodeGraph(),
     Checkpointing(),

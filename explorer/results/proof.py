@@ -52,6 +52,10 @@ class Profile:
     """Names and counts of torch's operators, nested ones included, the most frequent first."""
     products: tuple[Tally, ...]
     """Matrix products, by operator and by the format of what they really multiplied."""
+    widest_product: int = 0
+    """Columns of the widest of them: the head's, one for each token of the vocabulary."""
+    vocabulary: int = 0
+    """Tokens that the model knows."""
     attention_softmax: tuple[Tally, ...]
     """Softmaxes over (B, H, T, S), which only attention that is written out has, by the format they computed in."""
     norms: tuple[Tally, ...] = ()

@@ -34,6 +34,7 @@ def read(*events: dict[str, Any], device: str = "cpu", own: frozenset[str] = fro
         steps=1,
         step_ms=0.05,
         blocks=3,
+        vocabulary=96,
         own_kernels=own,
         tf32_allowed=True,
     )
@@ -80,6 +81,16 @@ def test_that_fused_attention_is_seen_to_be_given_a_mask() -> None:
         operator("aten::_scaled_dot_product_flash_attention_for_cpu", 7.0, 1.0, **{"Input Dims": qkv}),
     )
     assert profile.attention_masks == 1
+
+
+def test_that_the_widest_product_is_that_of_the_most_columns() -> None:
+    profile = read(
+        operator("aten::mm", 1.0, 1.0, **{"Input Dims": [[64, 16], [16, 96]]}),
+        operator("aten::mm", 3.0, 1.0, **{"Input Dims": [[96, 64], [64, 16]]}),
+        operator("aten::addmm", 5.0, 1.0, **{"Input Dims": [[48], [640, 16], [16, 48]]}),
+        operator("aten::bmm", 7.0, 1.0, **{"Input Dims": [[2, 640, 16], [2, 16, 640]]}),
+    )
+    assert (profile.widest_product, profile.vocabulary) == (96, 96)
 
 
 def test_that_a_product_counts_where_it_computes_and_not_where_autocast_casts() -> None:

@@ -210,6 +210,13 @@ def test_that_dropout_is_known_by_its_masks(profile: Profile, levels: set[str]) 
 
 
 @pytest.mark.parametrize(
+    ("columns", "levels"), [(50257, {"off"}), (50304, {"128"}), (3072, set()), (50432, set()), (0, set())]
+)
+def test_that_a_padded_vocabulary_is_known_by_the_heads_columns(columns: int, levels: set[str]) -> None:
+    assert shown("vocab_padding", made(widest_product=columns, vocabulary=50257)) == levels
+
+
+@pytest.mark.parametrize(
     ("forwards", "levels"),
     [
         ((1, 1, 1, 1), {"off"}),

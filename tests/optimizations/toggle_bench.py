@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import torch
@@ -100,7 +100,10 @@ def loss_and_gradients(run: Run, batch: torch.Tensor) -> tuple[float, torch.Tens
     else:
         run.scaler.scale(loss).backward()
         run.scaler.unscale_(run.optimizer)
-    gradients = torch.cat([p.grad.detach().double().flatten().cpu() for p in run.model.parameters()])
+    rows = {"transformer.wte.weight": run.model.config.vocab_size}  # without those of padding
+    gradients = torch.cat(
+        [p.grad.detach().double()[: rows.get(name)].flatten().cpu() for name, p in run.model.named_parameters()]
+    )
     run.model.zero_grad(set_to_none=True)
     return loss.item(), gradients
 
@@ -124,19 +127,23 @@ def reference(model: Any) -> Any:
 
 
 class OperatorLog(TorchDispatchMode):
-    """Counts the operators that really run, by name, and notes the dtype of softmax's input."""
+    """Counts the operators that really run, by name, and notes softmax's dtype and how wide each one's result was."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: Counter[str] = Counter()
         self.softmax_dtypes: set[torch.dtype] = set()
+        self.widths: defaultdict[str, set[int]] = defaultdict(set)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         self.seen[name] += 1
         if name == "_softmax":
             self.softmax_dtypes.add(args[0].dtype)
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.ndim:
+            self.widths[name].add(result.shape[-1])
+        return result
 
 
 HOOKS = (
