@@ -34,7 +34,9 @@ def store_path(args: argparse.Namespace) -> Path:
 
 def recorder(args: argparse.Namespace) -> Recorder:
     """What keeps the runs of a command with ``add_recording``; what hinders it is said on standard error."""
-    return Recorder(None if args.no_store else store_path(args), report=note)
+    opened = Recorder(None if args.no_store else store_path(args), report=note)
+    opened.open()
+    return opened
 
 
 def note(line: str) -> None:

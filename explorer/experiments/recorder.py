@@ -25,8 +25,10 @@ CLOSE_WITHIN_S = 10.0
 
 
 class Recorder:
-    """What is begun here is kept, with the events that follow, in the file at ``path``. All methods return at once
-    but ``close``. Where the file cannot be opened or written to, that is reported once, in a line, and runs go on.
+    """What is begun here is kept, with the events that follow, in the file at ``path``, once it is opened.
+
+    All methods return at once but ``close``. Where the file cannot be opened or written to, that is reported once, in a
+    line, and runs go on.
 
     The thread has a log of its own, fed with the same events: nothing that is being written is shared.
 
@@ -53,10 +55,14 @@ class Recorder:
         self._ids: dict[str, int] = {}
         self._failing = False
         self._ending = False
+        self._path = path
         self._going = path is not None
         self._thread: threading.Thread | None = None
-        if path is not None:
-            self._thread = threading.Thread(target=self._serve, args=(path,), name="recorder", daemon=True)
+
+    def open(self) -> None:
+        """Begin to write, what was taken before included."""
+        if self._path is not None and self._thread is None:
+            self._thread = threading.Thread(target=self._serve, args=(self._path,), name="recorder", daemon=True)
             self._thread.start()
 
     def begin_run(self, record: RunRecord) -> None:

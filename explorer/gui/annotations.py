@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QGuiApplication, QPainter, QPen
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
 from explorer.gui.palette import Theme
+from explorer.results.ring import PHASES, Columns
 from explorer.results.sample import Phase, Sample
 
 BandKind = Literal["compile", "warm-up", "first token"]
@@ -47,19 +49,32 @@ class Timeline:
 
     def add(self, sample: Sample) -> None:
         """Take in the next step."""
-        if sample.segment != self._segment:
-            self._segment = sample.segment
-            text = self._texts.get(sample.segment)
+        self._stretch(sample.segment, sample.phase, sample.time_s)
+
+    def add_columns(self, columns: Columns) -> None:
+        """Take in many steps at once."""
+        segments, phases, times_s = (columns[name] for name in ("segment", "phase", "time_s"))
+        if not len(times_s):
+            return
+        ends = np.flatnonzero((np.diff(segments) != 0) | (np.diff(phases) != 0)).tolist()
+        for last in (*ends, len(times_s) - 1):
+            self._stretch(int(segments[last]), PHASES[phases[last]], float(times_s[last]))
+
+    def _stretch(self, segment: int, phase: Phase, end_s: float) -> None:
+        """Steps of one segment and phase that reach to ``end_s``."""
+        if segment != self._segment:
+            self._segment = segment
+            text = self._texts.get(segment)
             if text is not None:
                 self.markers.append(Marker(time_s=self._last_s, text=text))
-        kind = _KINDS.get(sample.phase)
+        kind = _KINDS.get(phase)
         if kind is not None:
             last = self.bands[-1] if self.bands else None
             if last is not None and last.kind == kind and last.end_s == self._last_s:
-                last.end_s = sample.time_s
+                last.end_s = end_s
             else:
-                self.bands.append(Band(start_s=self._last_s, end_s=sample.time_s, kind=kind))
-        self._last_s = sample.time_s
+                self.bands.append(Band(start_s=self._last_s, end_s=end_s, kind=kind))
+        self._last_s = end_s
 
 
 class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no types

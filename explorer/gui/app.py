@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QApplication
 
 from explorer.gui.main_window import MainWindow
 from explorer.gui.settings import Settings
+from explorer.results.database import default_path
 
 
 def create(argv: Sequence[str] = ()) -> tuple[QApplication, MainWindow]:
@@ -27,7 +28,12 @@ def create(argv: Sequence[str] = ()) -> tuple[QApplication, MainWindow]:
     app = QApplication.instance() or QApplication(["gpt2-explorer"])
     assert isinstance(app, QApplication)
     app.setApplicationDisplayName("GPT-2 Optimization Explorer")
-    window = MainWindow(Settings(options.settings), in_process=options.in_process, cuda_expected=_cuda_expected())
+    window = MainWindow(
+        Settings(options.settings),
+        store=None if options.no_store else options.store or default_path(),
+        in_process=options.in_process,
+        cuda_expected=_cuda_expected(),
+    )
     window.show()
     QTimer.singleShot(0, window, window.open_worker)
     return app, window
@@ -49,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
         help="keep the worker on a thread of the window's process (it then loses speed to the window)",
     )
     parser.add_argument("--settings", type=Path, metavar="FILE", help="remember settings in this file")
+    parser.add_argument("--store", type=Path, metavar="FILE", help=f"keep runs in this file (default {default_path()})")
+    parser.add_argument("--no-store", action="store_true", help="do not keep runs")
     return parser
 
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from explorer.config import RunConfig
 from explorer.engine.isolation import Worker, open_worker
+from explorer.experiments.recorder import Recorder
 from explorer.experiments.recording import record
 from explorer.experiments.steps import FreshWorker, Order, Steps
 from explorer.gui.event_batches import loss, merged
@@ -41,7 +42,7 @@ ENDED_BY_HAND = "it was ended by hand"
 
 
 class Bridge(QObject):
-    """Owns the worker, writes all that it says into ``log``, and tells the window in batches.
+    """Owns the worker, writes all that it says into ``log`` and to ``recorder``, and tells the window in batches.
 
     Every event is in the log before its signal is emitted.
     """
@@ -74,9 +75,10 @@ class Bridge(QObject):
     stop_overdue = Signal()
     state_changed = Signal(str)
 
-    def __init__(self, log: RunLog, *, in_process: bool, parent: QObject | None = None) -> None:
+    def __init__(self, log: RunLog, recorder: Recorder, *, in_process: bool, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._log = log
+        self._recorder = recorder
         self._in_process = in_process
         self._worker: Worker | None = None
         self._state: State = "absent"
@@ -131,7 +133,7 @@ class Bridge(QObject):
         self._run_id += 1
         self._running = config
         self._waiting = Start(run_id=self._run_id, config=config, download=download)
-        self._log.begin_run(self._run_id, config)
+        self._recorder.begin_run(self._log.begin_run(self._run_id, config))
         self.open()
         self.run_started.emit(self._run_id, config)
         if self._state == "ready":
@@ -143,7 +145,7 @@ class Bridge(QObject):
         first = self._run_id + 1
         for config in configs:
             self._run_id += 1
-            self._log.begin_run(self._run_id, config)
+            self._recorder.begin_run(self._log.begin_run(self._run_id, config))
         return tuple(range(first, self._run_id + 1))
 
     def reserve_id(self) -> int:
@@ -229,6 +231,7 @@ class Bridge(QObject):
 
     def _take(self, event: Event) -> None:
         record(self._log, event)
+        self._recorder.take(event)
         match event:
             case WorkerReady():
                 self._set_state("running" if self._experiment_begun else "ready")
@@ -309,6 +312,7 @@ class Bridge(QObject):
     def _end_runs(self) -> None:
         for run in self._log.runs:
             self._log.end(run.run_id, "stopped")  # those that have ended stay as they are
+            self._recorder.take(RunEnded(run_id=run.run_id, outcome="stopped"))
 
     def _end_experiment(self, result: object) -> None:
         self._experiment, self._experiment_begun = None, False

@@ -13,6 +13,7 @@ from explorer.experiments.arms import Arms, fair, names
 from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
 from explorer.experiments.compare import Compared, Limits, block_of
 from explorer.experiments.floors import known_floor
+from explorer.experiments.recorder import Recorder
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
 from explorer.gui.intent import Intent
@@ -45,6 +46,7 @@ class CompareControl(QObject):
         panels: Panels,
         messages: MessageBar,
         log: RunLog,
+        recorder: Recorder,
         *,
         show_panel: Callable[[], None],
     ) -> None:
@@ -57,6 +59,7 @@ class CompareControl(QObject):
         self._panels = panels
         self._messages = messages
         self._log = log
+        self._recorder = recorder
         self._show_panel = show_panel
         self._ids: tuple[int, ...] = ()
         self._checks_id = 0
@@ -152,6 +155,7 @@ class CompareControl(QObject):
             floor=ASSUMED_FLOOR,
             floor_measured=False,
         )
+        self._recorder.begin_comparison(self.record)
         self._checks_id = self._bridge.reserve_id()
         self._panels.runs.mark_arms(first, second)
         self._panels.compare.begin(self.record)
@@ -257,6 +261,8 @@ class CompareControl(QObject):
         self._panels.status.clear_readings()
         assert self.record is not None
         self.record.blocks, self.record.ended_by = compared.blocks, compared.ended_by
+        if compared.problem is None:
+            self._recorder.end_comparison(self.record)
         result = self.record.result()
         if result is not None:
             panel.show_result(result, peak_bytes=compared.peak_bytes)
@@ -274,6 +280,7 @@ class CompareControl(QObject):
             return
         compared, checks = outcome
         self.record.beside = checks_row(self._arms, checks)
+        self._recorder.put_beside(self.record.uid, self.record.beside)
         a, b = (checks[arm] for arm in self._arms)
         self._panels.compare.show_checks((a, b), self.record.names)
         if not compared.worker_usable and self._bridge.can_end_worker:

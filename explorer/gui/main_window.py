@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QWidget
@@ -24,6 +26,8 @@ from explorer.gui.run_control import RunControl
 from explorer.gui.runs_table import RunsTable
 from explorer.gui.settings import Settings, ThemeChoice, default_config
 from explorer.gui.status_bar import StatusBar
+from explorer.gui.stored_control import StoredControl
+from explorer.gui.stored_runs import StoredRuns
 from explorer.gui.text_panel import TextPanel
 from explorer.gui.toggles_panel import TogglesPanel
 from explorer.gui.views import Views
@@ -38,7 +42,8 @@ TABLE_HEIGHT_PX = 176
 class MainWindow(QMainWindow):
     """The whole of it. ``open_worker`` is called once the window is on the screen."""
 
-    def __init__(self, settings: Settings, *, in_process: bool, cuda_expected: bool) -> None:
+    def __init__(self, settings: Settings, *, store: Path | None, in_process: bool, cuda_expected: bool) -> None:
+        """``store``: the file that runs are kept in; None: they are not kept."""
         super().__init__()
         self.setObjectName("main_window")
         self.setWindowTitle("GPT-2 Optimization Explorer")
@@ -52,7 +57,8 @@ class MainWindow(QMainWindow):
         self.log = RunLog()
         self.intent = Intent(config, self)
         self.pins = Pins(self)
-        self.bridge = Bridge(self.log, in_process=in_process, parent=self)
+        self.stored = StoredRuns(store, self)
+        self.bridge = Bridge(self.log, self.stored.recorder, in_process=in_process, parent=self)
         self.messages = MessageBar()
         self.panels = Panels(
             run_bar=RunBar(),
@@ -73,8 +79,10 @@ class MainWindow(QMainWindow):
             self.panels,
             self.messages,
             self.log,
+            self.stored.recorder,
             show_panel=lambda: self._views.show_view(self.panels.compare),
         )
+        self.storing = StoredControl(self.stored, self.log, self.bridge, self.panels, self.messages, self)
         self._theme: ThemeChoice = settings.theme()
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
@@ -88,9 +96,10 @@ class MainWindow(QMainWindow):
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._apply_theme)
 
     def open_worker(self) -> None:
-        """Start the worker; its first word is worker_ready."""
+        """Start the worker, whose first word is worker_ready, and open the file of runs."""
         if not self._closed:
             self.bridge.open()
+            self.stored.open()
 
     def set_theme(self, choice: ThemeChoice) -> None:
         """Dress the window as ``choice`` says, and remember it."""
@@ -105,7 +114,9 @@ class MainWindow(QMainWindow):
             self._settings.remember_layout(self.saveGeometry(), self.saveState())
             self._settings.save()
             self.hide()  # at once, while the worker takes its last second
+            self.storing.close()
             self.bridge.close()
+            self.stored.close()
         super().closeEvent(event)
 
     def _lay_out(self) -> None:
@@ -159,6 +170,7 @@ class MainWindow(QMainWindow):
         )
         menus.add_edit(undo=self.control.undo, redo=self.control.redo, plain=self.control.clear_toggles)
         menus.add_run(start=self.control.start, stop=self.control.stop)
+        menus.add_runs(open_stored=self.storing.open, take_in=self.storing.take_in)
         menus.add_compare(
             pin_a=lambda: self.comparing.pin(0),
             pin_b=lambda: self.comparing.pin(1),

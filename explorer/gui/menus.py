@@ -26,6 +26,7 @@ class Menus:
         self._file = bar.addMenu("&File")
         self._edit = bar.addMenu("&Edit")
         self._run = bar.addMenu("&Run")
+        self._runs = bar.addMenu("Run&s")
         self._compare = bar.addMenu("&Compare")
         self._view = bar.addMenu("&View")
         self._help = bar.addMenu("&Help")
@@ -48,6 +49,10 @@ class Menus:
     def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
         self.start = self._add(self._run, "start_action", "&Start", start, "F5")
         self.stop = self._add(self._run, "stop_action", "S&top", stop, "Shift+F5")
+
+    def add_runs(self, *, open_stored: Callable[[], None], take_in: Callable[[], None]) -> None:
+        self._add(self._runs, "open_stored_action", "&Open stored runs…", open_stored, "Ctrl+O")
+        self._add(self._runs, "import_bundle_action", "&Import a bundle…", take_in, "Ctrl+I")
 
     def add_compare(
         self,
@@ -115,7 +120,7 @@ class Menus:
 
     def actions(self) -> list[QAction]:
         """Every action, in the order of the menus, those of menus within menus included."""
-        menus = (self._file, self._edit, self._run, self._compare, self._view, self._themes, self._help)
+        menus = (self._file, self._edit, self._run, self._runs, self._compare, self._view, self._themes, self._help)
         headings = [menu.menuAction() for menu in menus]
         return [
             action for menu in menus for action in menu.actions() if not action.isSeparator() and action not in headings

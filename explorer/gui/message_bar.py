@@ -26,6 +26,7 @@ class MessageBar(QWidget):
         self.setFixedHeight(HEIGHT_PX)
         self._text = ""
         self._action: Callable[[], None] | None = None
+        self._on_dismiss: Callable[[], None] | None = None
         self._label = QLabel(self)
         self._label.setObjectName("message_label")
         self._label.setTextFormat(Qt.TextFormat.PlainText)
@@ -40,7 +41,7 @@ class MessageBar(QWidget):
         self._close.setFlat(True)
         self._close.setAccessibleName("Dismiss this message")
         self._close.hide()
-        self._close.clicked.connect(self.clear)
+        self._close.clicked.connect(self._dismiss)
         self._row = row = QHBoxLayout(self)
         row.setContentsMargins(12, 4, 8, 4)
         row.setSpacing(8)
@@ -65,6 +66,7 @@ class MessageBar(QWidget):
         severity: Severity = "hint",
         action: str | None = None,
         on_action: Callable[[], None] | None = None,
+        on_dismiss: Callable[[], None] | None = None,
         tooltip: str = "",
     ) -> None:
         """Replace the message; ``action`` is a button's text and ``on_action`` what it does."""
@@ -75,7 +77,7 @@ class MessageBar(QWidget):
             self._label.setProperty("severity", severity)
             self._label.style().unpolish(self._label)
             self._label.style().polish(self._label)
-        self._action = on_action
+        self._action, self._on_dismiss = on_action, on_dismiss
         self._button.setText(action or "")
         self._button.setAccessibleName(action or "")
         self._button.setVisible(action is not None)
@@ -103,6 +105,12 @@ class MessageBar(QWidget):
         metrics = self._label.fontMetrics()
         self._row.activate()
         self._label.setText(metrics.elidedText(self._text, Qt.TextElideMode.ElideRight, self._label.width()))
+
+    def _dismiss(self) -> None:
+        dismissed = self._on_dismiss
+        self.clear()
+        if dismissed is not None:
+            dismissed()
 
     def _act(self) -> None:
         action = self._action

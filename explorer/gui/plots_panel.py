@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 
@@ -29,7 +30,10 @@ SHORTEST_S = 2.0
 
 
 class PlotsPanel(QWidget):
-    """Draws the run begun last from ``log``, at most ten times a second; ``add_samples`` only marks it as changed."""
+    """Draws the run begun or shown last from ``log``, at most ten times a second.
+
+    ``add_samples`` only marks it as changed.
+    """
 
     def __init__(self, log: RunLog, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -101,6 +105,7 @@ class PlotsPanel(QWidget):
         self._timeline = Timeline()
         self._ended = False
         self._readouts_at_s = 0.0
+        self.memory.set_device(self._device)
         self.memory.set_cpu(config.device == "cpu" or (self._device is not None and self._device.kind == "cpu"))
         for pane in self._panes:
             pane.begin(run_id, config.workload)
@@ -137,6 +142,24 @@ class PlotsPanel(QWidget):
             self._readouts_at_s = 0.0
             self.show_progress(None)
             self._mark_changed()
+
+    def show_run(self, run_id: int) -> None:
+        """Draw the whole of a run that is not going, such as a stored one.
+
+        Raises:
+            ValueError: the log does not know this run.
+        """
+        record = self._log.run(run_id)
+        config = record.segments[-1].config if record.segments else record.config
+        self.begin_run(run_id, config)
+        for kept in record.segments:
+            self._timeline.name_segment(kept.segment.index, kept.segment.changes)
+        self._timeline.add_columns(record.columns.columns())
+        self.memory.set_cpu(config.device == "cpu")
+        if record.environment is not None:
+            with contextlib.suppress(ValueError):  # a device that was asked for and was not there
+                self.memory.set_device(record.environment.device(config.device))
+        self.end_run(run_id)
 
     def set_frozen(self, frozen: bool) -> None:
         """Keep the picture as it is now; samples go on being stored. Zooming still works."""

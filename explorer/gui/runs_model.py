@@ -27,6 +27,7 @@ from explorer.optimizations.registry import baseline_levels, levels_of
 from explorer.results import flops
 from explorer.results.export import device_name
 from explorer.results.log import RunLog, RunRecord, SegmentRecord
+from explorer.results.machine import machine
 from explorer.results.statistics import SegmentSummary
 
 Index = QModelIndex | QPersistentModelIndex
@@ -142,6 +143,8 @@ def _tooltip(record: RunRecord, part: SegmentRecord, summary: SegmentSummary) ->
         lines.append("Changed here: " + ", ".join(part.segment.changes))
     if record.problem:
         lines.append(record.problem)
+    where = machine(record)
+    lines.append(f"Started {record.started_at}" + (f" on {where}" if where is not None else ""))
     if summary.n:
         lines.append(f"Statistics over {summary.n:,} steps; left out: {summary.warmup_steps:,} of compile and warm-up.")
     if summary.n and not summary.settled:

@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        _, window = create(["main.py", "--settings", str(Path(folder) / "settings.ini")])
+        _, window = create(["main.py", "--no-store", "--settings", str(Path(folder) / "settings.ini")])
         try:
             window.set_theme(args.theme)
             window.resize(*map(int, args.size.split("x")))

@@ -98,7 +98,11 @@ def _measure(
     Raises:
         RuntimeError: the run failed; the message says how.
     """
-    options = ["main.py", "--settings", str(settings)] + (["--in-process"] if host == "thread" else [])
+    # Runs are kept as in ordinary use, so that this is part of what is measured.
+    store = settings.with_name("runs.sqlite")
+    options = ["main.py", "--settings", str(settings), "--store", str(store)] + (
+        ["--in-process"] if host == "thread" else []
+    )
     _, window = create(options)
     try:
         wait_until(lambda: window.bridge.state == "ready", window)

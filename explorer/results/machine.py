@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.log import RunRecord
 
 
@@ -19,7 +20,7 @@ def machine(record: RunRecord) -> str | None:
         device = record.environment.device(config.device)
     except ValueError:
         return None  # A device that was asked for and is not there: its run failed, and says so.
-    return f"{device.name}, {device.uuid or f'{device.total_memory_bytes / 2**30:.0f} GiB'}"
+    return _key(device)
 
 
 def several_machines(records: Iterable[RunRecord]) -> str | None:
@@ -33,3 +34,16 @@ def several_machines(records: Iterable[RunRecord]) -> str | None:
         return None
     each = "; ".join(f"{', '.join(map(str, of))} on {name}" for name, of in numbers.items())
     return f"these runs are of different machines, and their speeds do not compare: {each}"
+
+
+def elsewhere(records: Iterable[RunRecord], here: Environment | None) -> str | None:
+    """The devices of these runs that this machine does not have; None where there are none, or it is not known yet."""
+    if here is None:
+        return None
+    own = {_key(device) for device in here.devices}
+    others = dict.fromkeys(name for record in records if (name := machine(record)) is not None and name not in own)
+    return "; ".join(others) or None
+
+
+def _key(device: DeviceInfo) -> str:
+    return f"{device.name}, {device.uuid or f'{device.total_memory_bytes / 2**30:.0f} GiB'}"

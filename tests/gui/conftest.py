@@ -19,8 +19,9 @@ from window_bench import Bench
 
 
 @pytest.fixture(autouse=True)
-def own_settings(tmp_path: Path) -> Path:
-    """A folder for whatever this test lets Qt remember: never the user's."""
+def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for whatever this test lets Qt remember, and for its runs: never the user's, nor another test's."""
+    monkeypatch.setenv("GPT2_EXPLORER_STORE", str(tmp_path / "stored" / "runs.sqlite"))
     folder = tmp_path / "settings"
     QSettings.setPath(QSettings.Format.IniFormat, QSettings.Scope.UserScope, str(folder))
     return folder

@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_store import CONFIG, HERE, assert_equal, begun, compared, ended, samples
@@ -32,6 +33,12 @@ from explorer.results.sample import Segment
 from explorer.results.store import Store
 
 FIRST = Segment(index=0, first_step=0, changes=(), started_at="2026-01-02T03:04:05Z")
+
+
+def opened(path: Path | None, **given: Any) -> Recorder:
+    recorder = Recorder(path, **given)
+    recorder.open()
+    return recorder
 
 
 class Reports(list[str]):
@@ -75,6 +82,7 @@ def test_that_what_the_worker_says_is_stored_as_the_log_has_it(tmp_path: Path):
     problem = Problem(what="Out of memory", why="too large")
     recorder.begin_run(log.begin_run(1, CONFIG))
     say(WorkerReady(environment=HERE), *events(1), RunEnded(run_id=1, outcome="failed", problem=problem))
+    recorder.open()  # what came before it is kept, too
     recorder.begin_run(log.begin_run(2, CONFIG))
     say(*events(2), WorkerLost(exit_code=-11, last_words="Segmentation fault"))
     recorder.begin_run(log.begin_run(3, CONFIG))
@@ -92,7 +100,7 @@ def test_that_what_the_worker_says_is_stored_as_the_log_has_it(tmp_path: Path):
 
 def test_that_a_comparison_is_stored_with_the_blocks_that_the_worker_told(tmp_path: Path):
     log = RunLog()
-    recorder = Recorder(tmp_path / "runs.sqlite", report=pytest.fail)
+    recorder = opened(tmp_path / "runs.sqlite", report=pytest.fail)
     for run_id in (1, 2):
         recorder.begin_run(log.begin_run(run_id, CONFIG))
     a, b = log.runs
@@ -141,14 +149,14 @@ def test_that_a_comparison_is_stored_with_the_blocks_that_the_worker_told(tmp_pa
 
 
 def test_that_without_a_file_nothing_is_kept(tmp_path: Path):
-    recorder = Recorder(None, report=pytest.fail)
+    recorder = opened(None, report=pytest.fail)
     recorder.begin_run(RunLog().begin_run(1, CONFIG))
     recorder.take(events(1)[0])
     assert recorder.close() == {}
 
 
 def test_that_words_after_the_end_of_a_run_change_nothing(tmp_path: Path):
-    recorder = Recorder(tmp_path / "runs.sqlite", report=pytest.fail)
+    recorder = opened(tmp_path / "runs.sqlite", report=pytest.fail)
     recorder.begin_run(RunLog().begin_run(1, CONFIG))
     kept = threading.Event()
     for event in (*events(1), RunEnded(run_id=1, outcome="completed")):
@@ -198,7 +206,7 @@ def newer(path: Path) -> None:
 def test_that_a_file_that_cannot_be_used_is_told_in_one_line_and_the_run_goes_on(tmp_path: Path, make, words: str):
     make(tmp_path / "runs.sqlite")
     reports = Reports()
-    recorder = Recorder(tmp_path / "runs.sqlite", report=reports)
+    recorder = opened(tmp_path / "runs.sqlite", report=reports)
     recorder.begin_run(RunLog().begin_run(1, CONFIG))
     reports.wait_for(1)
     for event in events(1):
@@ -216,7 +224,7 @@ def test_that_a_file_locked_from_the_start_is_told(tmp_path: Path):
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     reports = Reports()
-    recorder = Recorder(path, report=reports)
+    recorder = opened(path, report=reports)
     reports.wait_for(1)
     recorder.close()
     other.close()
@@ -226,7 +234,7 @@ def test_that_a_file_locked_from_the_start_is_told(tmp_path: Path):
 def test_that_a_file_locked_within_a_run_is_told_once_and_gets_all_once_it_is_free(tmp_path: Path):
     path = tmp_path / "runs.sqlite"
     log, reports = RunLog(), Reports()
-    recorder = Recorder(path, report=reports)
+    recorder = opened(path, report=reports)
     recorder.begin_run(log.begin_run(1, CONFIG))
     there = threading.Event()
     recorder.ask(lambda store: there.set())
@@ -254,7 +262,7 @@ def test_that_the_opened_file_is_shown_before_anything_is_kept(tmp_path: Path):
     with Store(path) as store:
         ended(store, 1)
     seen: list[int] = []
-    recorder = Recorder(path, report=pytest.fail, opened=lambda store: seen.extend(r.id for r in store.runs().runs))
+    recorder = opened(path, report=pytest.fail, opened=lambda store: seen.extend(r.id for r in store.runs().runs))
     recorder.begin_run(begun()[1])
     recorder.close()
     assert seen == [1]
@@ -266,6 +274,7 @@ def test_that_a_killed_program_loses_at_most_a_second(tmp_path: Path):
         sys.path[:0] = sys.argv[2:]
         from test_recorder import CONFIG, FIRST, Recorder, RunLog, Samples, SegmentStarted, samples
         recorder = Recorder(Path(sys.argv[1]), report=print)
+        recorder.open()
         recorder.begin_run(RunLog().begin_run(1, CONFIG))
         recorder.take(SegmentStarted(run_id=1, config=CONFIG, segment=FIRST))
         for line in sys.stdin:

@@ -1,0 +1,145 @@
+"""The list of stored runs as a table that can be sorted and filtered by words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QSortFilterProxyModel, Qt
+
+from explorer.gui.palette import NOTHING, gib, si_number
+from explorer.gui.runs_model import SORT_ROLE, Column, Index
+from explorer.optimizations.registry import baseline_levels
+from explorer.results.stored import StoredRun
+
+ID_ROLE = SORT_ROLE + 1
+
+COLUMNS = (
+    Column(title="Run", widest="88888", tooltip="The number that it is stored by"),
+    Column(title="Started", widest="2026-08-28 08:08", number=False),
+    Column(title="What differs", widest="+ precision bf16 + attention sdpa + gelu triton", number=False),
+    Column(title="Workload", widest="generate", number=False),
+    Column(title="Model", widest="gpt2-medium", number=False),
+    Column(title="Device", widest="NVIDIA GeForce RTX 4090", number=False),
+    Column(title="Steps", widest="8,888,888"),
+    Column(title="tokens/s", widest="~ 888.8k", tooltip="Median of the last segment's steps after warm-up"),
+    Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step of the last segment"),
+    Column(title="State", widest="incomplete", number=False),
+    Column(title="From", widest="some-bundle.zip", tooltip="The bundle that it came in", number=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    line: StoredRun
+    cells: tuple[str, ...]
+    keys: tuple[Any, ...]
+    """What each cell sorts by."""
+    words: str
+    """What the filter looks in, in small letters."""
+
+
+class StoredModel(QAbstractTableModel):
+    """Stored runs, a row each."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._rows: list[_Row] = []
+
+    def show_runs(self, runs: Sequence[StoredRun]) -> None:
+        """Replace the rows."""
+        self.beginResetModel()
+        self._rows = [_row(line) for line in runs]
+        self.endResetModel()
+
+    def words(self, row: int) -> str:
+        """All that a row says, in small letters."""
+        return self._rows[row].words
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own signature
+        return 0 if parent.isValid() else len(self._rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if orientation != Qt.Orientation.Horizontal:
+            return None
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return COLUMNS[section].title
+            case Qt.ItemDataRole.ToolTipRole:
+                return COLUMNS[section].tooltip or None
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(section)
+        return None
+
+    def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
+        if not index.isValid():
+            return None
+        row = self._rows[index.row()]
+        if role == SORT_ROLE:
+            return row.keys[index.column()]
+        if role == ID_ROLE:
+            return row.line.id
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return row.cells[index.column()]
+            case Qt.ItemDataRole.ToolTipRole:
+                return row.line.problem or row.cells[index.column()]
+            case Qt.ItemDataRole.TextAlignmentRole:
+                return _alignment(index.column())
+        return None
+
+
+class WordFilter(QSortFilterProxyModel):
+    """The rows of a ``StoredModel`` that have every one of some words, whatever their case."""
+
+    def __init__(self, model: StoredModel, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._model = model
+        self._wanted: tuple[str, ...] = ()
+        self.setSourceModel(model)
+        self.setSortRole(SORT_ROLE)
+
+    def set_words(self, text: str) -> None:
+        """Show only rows with all the words of ``text``."""
+        self._wanted = tuple(text.lower().split())
+        self.invalidate()
+
+    def filterAcceptsRow(self, row: int, parent: Index) -> bool:
+        words = self._model.words(row)
+        return all(word in words for word in self._wanted)
+
+
+def _row(line: StoredRun) -> _Row:
+    rate = si_number(line.tokens_per_s)
+    settings = f" ({line.segments} settings, its last)" if line.segments > 1 else ""
+    shown: tuple[tuple[str, Any], ...] = (
+        (str(line.id), line.id),
+        (line.started_at[:16].replace("T", " "), None),
+        (line.label(baseline_levels()) + settings, None),
+        (line.config.workload, None),
+        (line.config.model.rstrip("/").rsplit("/", 1)[-1], None),
+        (line.device_name or line.config.device, None),
+        (f"{line.samples:,}", line.samples),
+        (rate if line.settled or rate == NOTHING else f"~ {rate}", line.tokens_per_s),
+        (gib(line.peak_allocated_bytes), line.peak_allocated_bytes),
+        (line.outcome, None),
+        (line.origin or "", None),
+    )
+    cells = tuple(cell for cell, _ in shown)
+    return _Row(
+        line=line,
+        cells=cells,
+        # Qt cannot order NaN: what was not measured comes first.
+        keys=tuple(cell if key is None else -1.0 if math.isnan(key) else key for cell, key in shown),
+        words=" ".join(cells).lower(),
+    )
+
+
+def _alignment(column: int) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if COLUMNS[column].number else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
