@@ -14,6 +14,7 @@ from pathlib import Path
 
 from explorer import (
     __version__,
+    cli_attribute,
     cli_ceilings,
     cli_compare,
     cli_export,
@@ -23,6 +24,7 @@ from explorer import (
     cli_prove,
     cli_runs,
     cli_store,
+    cli_sweep,
 )
 from explorer.cli_config import add_config, changed, config_from
 from explorer.config import RunConfig
@@ -59,6 +61,10 @@ def main(argv: Sequence[str]) -> int:
                 return cli_forecast.run(args)
             case "ceilings":
                 return cli_ceilings.run(args)
+            case "sweep":
+                return cli_sweep.run(args)
+            case "attribute":
+                return cli_attribute.run(args)
             case "prove":
                 return cli_prove.run(args)
             case "runs":
@@ -118,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     ladder = commands.add_parser("ladder", help="a baseline, then one toggle added at a time: what does each add?")
     add_config(ladder)
     cli_ladder.add_options(ladder)
+    sweep = commands.add_parser("sweep", help="throughput and memory by batch and length; the largest batch that fits")
+    add_config(sweep)
+    cli_sweep.add_options(sweep)
+    attribute = commands.add_parser("attribute", help="what does each toggle give alone, and what beside the others?")
+    add_config(attribute)
+    cli_attribute.add_options(attribute)
     prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
     add_config(prove)
     cli_prove.add_options(prove)

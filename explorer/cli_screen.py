@@ -90,5 +90,10 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> li
     ]
 
 
+def number(value: object, form: str, *, per: float = 1) -> str:
+    """``value / per`` as ``form`` says, or nothing where it was not measured."""
+    return format(value / per, form) if isinstance(value, (int, float)) else ""
+
+
 def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

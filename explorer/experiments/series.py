@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from explorer.config import RunConfig
+from explorer.experiments.alone import PROBE_STEPS, alone
 from explorer.experiments.check import check, unchecked, wanted
 from explorer.experiments.compare import Limits, compare
 from explorer.experiments.kept import Kept, key_of
 from explorer.experiments.steps import AskedToStop, FreshWorker, Steps, ready
-from explorer.messages import Compare
+from explorer.messages import Compare, Start
 from explorer.optimizations import registry
 from explorer.results.blocks import Blocks
 from explorer.results.checks import Checks
 from explorer.results.environment import DeviceInfo
 from explorer.results.measured import Measured
+from explorer.results.point import Point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,9 @@ class Series:
     on_pair: Callable[[Blocks], None]
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Run ids, a new one each time."""
+    on_begin: Callable[[Compare | Start], None] = lambda command: None
+    """Hears each command that makes samples, before it is sent."""
+    on_compared: Callable[[Compare, Measured], None] = lambda command, measured: None
 
     def known(self, a: RunConfig, b: RunConfig) -> Measured | None:
         """What an earlier part or run measured of these arms."""
@@ -52,6 +57,7 @@ class Series:
             seed=a.seed,
             download=self.download,
         )
+        self.on_begin(command)
         found = yield from compare(command, limits=self.limits, asked_to_stop=self.asked_to_stop, on_pair=self.on_pair)
         measured = Measured(
             blocks=found.blocks,
@@ -60,9 +66,37 @@ class Series:
             problem=None if found.problem is None else str(found.problem),
         )
         self.kept.put("comparisons", key_of(a, b), measured.to_dict())
+        self.on_compared(command, measured)
         if not found.worker_usable and not self.asked_to_stop():
             yield from ready((FreshWorker(),))
         return measured
+
+    def known_alone(self, config: RunConfig, *, probe: bool) -> Point | None:
+        """What an earlier part or run measured of ``config`` by itself; a probe is also answered by a full one."""
+        for kind in ("alone", "probes") if probe else ("alone",):
+            values = self.kept.get(kind, key_of(config))
+            if values is not None:
+                return Point.from_dict(values)
+        return None
+
+    def measured_alone(self, config: RunConfig, *, probe: bool) -> Steps[Point]:
+        """Measure ``config`` by itself, unless that was done; keeps it. ``probe``: only see whether it fits.
+
+        The worker must be ready, and is so afterwards.
+        """
+        known = self.known_alone(config, probe=probe)
+        if known is not None and known.done:
+            return known
+        steps = PROBE_STEPS if probe else None
+        start = Start(run_id=next(self.ids), config=config, steps=steps, download=self.download)
+        self.on_begin(start)
+        point, usable = yield from alone(
+            start, block_s=self.block_s, limits=self.limits, asked_to_stop=self.asked_to_stop
+        )
+        self.kept.put("probes" if probe else "alone", key_of(config), point.to_dict())
+        if not usable and not self.asked_to_stop():
+            yield from ready((FreshWorker(),))
+        return point
 
     def checked(self, configs: Sequence[RunConfig], *, parity: bool, proof: bool) -> Steps[Mapping[RunConfig, Checks]]:
         """Check ``configs`` in what was not checked before; keeps it. To be done when all is timed."""

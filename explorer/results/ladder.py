@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from explorer.config import RunConfig
 from explorer.results.blocks import comparison_row
-from explorer.results.checks import Checks, checks_cells
+from explorer.results.checks import Checks
 from explorer.results.comparison import chained, verdict
 from explorer.results.measured import Measured
-
-Cell = str | int | float | bool | None
-Floors = Callable[[tuple[RunConfig, ...]], tuple[float, bool]]
-"""The floor of a comparison of these arms, and whether it was measured."""
+from explorer.results.setting_row import Cell, Floors, setting_cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,23 +95,17 @@ def _row(
     speedups: Mapping[str, Cell],
     toggles: Mapping[str, str],
 ) -> dict[str, Cell]:
-    config = rung.config
-    levels = {name: config.level(name) or first for name, first in toggles.items()}
-    known = peak_bytes > 0 and base_peak_bytes > 0
     return {
         "rung": place,
         "setting": rung.name,
-        "step_ms_median": step_ms,
-        "tokens_per_s": None if step_ms is None else config.batch * config.seq / step_ms * 1e3,
         **{name: speedups.get(name) for name in _SPEEDUP_COLUMNS},
-        "peak_allocated_bytes": peak_bytes if peak_bytes > 0 else None,
-        "memory_ratio": peak_bytes / base_peak_bytes if known else None,
-        **checks_cells(rung.checks),
-        "problem": None if rung.measured is None else rung.measured.problem,
-        **levels,
-        "batch": config.batch,
-        "seq": config.seq,
-        "model": config.model,
-        "weights": config.weights,
-        "seed": config.seed,
+        **setting_cells(
+            rung.config,
+            step_ms=step_ms,
+            peak_bytes=peak_bytes,
+            base_peak_bytes=base_peak_bytes,
+            checks=rung.checks,
+            problem=None if rung.measured is None else rung.measured.problem,
+            toggles=toggles,
+        ),
     }

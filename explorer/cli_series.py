@@ -1,0 +1,167 @@
+"""What ladder, sweep and attribution share on the command line: their options, their worker, what they keep."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from explorer import cli_store
+from explorer.cli_config import add_limits, limits_from
+from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.config import RunConfig
+from explorer.engine.isolation import open_worker
+from explorer.experiments.arms import names
+from explorer.experiments.floors import known_floor
+from explorer.experiments.kept import Kept, conditions, state_path
+from explorer.experiments.recorder import Recorder
+from explorer.experiments.series import Series
+from explorer.experiments.steps import Steps, drive, ready
+from explorer.messages import Compare, Event, Start
+from explorer.results import export
+from explorer.results.atomic import check_target, replaced
+from explorer.results.checks import Checks, in_words
+from explorer.results.comparison_record import ComparisonRecord
+from explorer.results.environment import Environment
+from explorer.results.floor import ASSUMED_FLOOR
+from explorer.results.log import RunRecord
+from explorer.results.measured import Measured
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conducted(Generic[Result]):
+    """How an experiment went."""
+
+    result: Result
+    here: Environment
+    interrupted: bool
+
+    def floors(self, block_s: float) -> Callable[[tuple[RunConfig, ...]], tuple[float, bool]]:
+        """The floor of a comparison of some arms, and whether it was measured."""
+        return lambda arms: known_floor(arms, self.here, block_s=block_s)
+
+
+def add_series(parser: argparse.ArgumentParser, *, rows: str) -> None:
+    """The options beside those of a configuration. ``rows``: what a row of the CSV is of."""
+    add_limits(parser)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help=f"write a row a {rows}; with it an ended run goes on")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    cli_store.add_recording(parser)
+
+
+def add_checks(parser: argparse.ArgumentParser) -> None:
+    """Options that leave parity and proof away."""
+    parser.add_argument("--no-parity", dest="parity", action="store_false", help="do not check the settings' numbers")
+    parser.add_argument("--no-proof", dest="proof", action="store_false", help="do not profile whether toggles ran")
+
+
+def conduct(
+    args: argparse.Namespace,
+    base: RunConfig,
+    check: Callable[[Environment], None],
+    experiment: Callable[[Series], Steps[Result]],
+) -> Conducted[Result]:
+    """Drive ``experiment`` with a worker of its own, once ``check`` has seen that it can run on this machine.
+
+    Raises:
+        ValueError: it cannot, or what is kept beside the CSV is of other conditions.
+    """
+    if args.csv is not None:
+        check_target(args.csv)
+    limits = limits_from(args)
+    line = ProgressLine()
+    recorder = cli_store.recorder(args)
+
+    def on_event(event: Event) -> None:
+        recorder.take(event)
+        line.show_event(event)
+
+    with ctrl_c_asks() as asked_to_stop:
+
+        def steps() -> Steps[tuple[Result, Environment]]:
+            here = yield from ready()
+            check(here)
+            keeping = _Keeping(recorder, here, args.block_s)
+            series = Series(
+                kept=Kept(state_path(args.csv), conditions(base, here, block_s=args.block_s)),
+                limits=limits,
+                block_s=args.block_s,
+                download=args.download,
+                asked_to_stop=asked_to_stop,
+                on_part=line.begin_part,
+                on_pair=line.show_pairs,
+                on_begin=keeping.begin,
+                on_compared=keeping.end,
+            )
+            result = yield from experiment(series)
+            return result, here
+
+        try:
+            result, here = drive(partial(open_worker, in_process=args.in_process), steps(), on_event)
+        finally:
+            recorder.close()
+            line.clear()
+        return Conducted(result=result, here=here, interrupted=asked_to_stop())
+
+
+def write_csv(args: argparse.Namespace, rows: list[dict[str, export.Cell]]) -> None:
+    """Write ``rows`` where ``--csv`` says, if it does."""
+    if args.csv is not None:
+        with replaced(args.csv) as file, export.text_writer(file) as text:
+            export.write_rows(text, rows)
+
+
+def complaints(checks: Iterable[tuple[str, Checks]]) -> list[str]:
+    """What is to be said of numbers that are out of tolerance and toggles that are not proven, by name."""
+    words = [line for name, of in checks for line in in_words(of, name=name)]
+    return [line for line in words if "OUTSIDE " in line or "NOT " in line]
+
+
+def conditions_in_words(rows: Sequence[Mapping[str, export.Cell]]) -> list[str]:
+    """The floor that verdicts were made by, and how many blocks were dropped; nothing where nothing was compared."""
+    compared = [row for row in rows if row["n_pairs"] is not None]
+    if not compared:
+        return []
+    floor = max(float(row["floor"] or 0) for row in compared)
+    assumed = "" if all(row["floor_measured"] for row in compared) else ", assumed"
+    dropped = sum(int(row["dropped_blocks"] or 0) for row in compared)
+    return [f"floor {floor:.2%}{assumed}; {dropped} disturbed blocks dropped"]
+
+
+class _Keeping:
+    """Has the experiment's runs and comparisons kept in the file of stored runs."""
+
+    def __init__(self, recorder: Recorder, here: Environment, block_s: float) -> None:
+        self._recorder = recorder
+        self._here = here
+        self._block_s = block_s
+        self._comparison: ComparisonRecord | None = None
+
+    def begin(self, command: Compare | Start) -> None:
+        match command:
+            case Start():
+                self._begin_run(command.run_id, command.config)
+            case Compare():
+                first, second = (self._begin_run(*of) for of in zip(command.run_ids, command.arms, strict=True))
+                self._comparison = ComparisonRecord(
+                    run_uids=(first, second), names=names(command.arms), floor=ASSUMED_FLOOR, floor_measured=False
+                )
+                self._recorder.begin_comparison(self._comparison)
+
+    def end(self, command: Compare, measured: Measured) -> None:
+        comparison = self._comparison
+        if comparison is not None and measured.problem is None:
+            comparison.ended_by = measured.ended_by
+            floor = known_floor(command.arms, self._here, block_s=self._block_s)
+            comparison.floor, comparison.floor_measured = floor
+            self._recorder.end_comparison(comparison)
+
+    def _begin_run(self, run_id: int, config: RunConfig) -> str:
+        record = RunRecord(run_id=run_id, config=config, reference=config, environment=self._here)
+        self._recorder.begin_run(record)
+        return record.uid
