@@ -6,18 +6,16 @@ from collections.abc import Sequence
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QPen, QResizeEvent
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtGui import QColor
 
-from explorer.gui.axes import EDGE_PX, PlainAxis
+from explorer.gui.axes import PlainAxis
 from explorer.gui.language import tr
 from explorer.gui.palette import A_STYLE, B_STYLE, a_colour, b_colour, blend, theme
-from explorer.gui.readout import coloured
+from explorer.gui.still_plot import StillPlot, pen
 from explorer.results.blocks import Block
 from explorer.results.comparison import RatioInterval
 
 LEFT_AXIS_PX = 52
-BOTTOM_AXIS_PX = 36
 SYMBOLS = ("o", "s")
 SYMBOL_PX = 7
 LEAST_PAIRS_SHOWN = 8
@@ -26,57 +24,20 @@ STEADY_PAIRS = 4
 """Intervals of fewer pairs may leave the picture: they are many times as wide."""
 
 
-class PairPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
-    """A plot against the number of pairs, and words while it is empty."""
+class PairPlot(StillPlot):
+    """A plot against the number of pairs."""
 
-    def __init__(self, *, name: str, title: str, words: str, parent: QWidget | None = None) -> None:
-        self._left = PlainAxis("left", title)
-        self._bottom = PlainAxis("bottom", tr("pairs of blocks"))
-        super().__init__(parent, axisItems={"left": self._left, "bottom": self._bottom})
-        self.setObjectName(name)
-        self.setAccessibleName(title)
-        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        item = self.getPlotItem()
-        item.hideButtons()
-        item.setMenuEnabled(False)
-        item.setMouseEnabled(x=False, y=False)
-        item.setContentsMargins(0, EDGE_PX / 2, EDGE_PX, 0)
-        self._left.setWidth(LEFT_AXIS_PX)
-        self._bottom.setHeight(BOTTOM_AXIS_PX)
-        self._bottom.setStyle(maxTickLevel=0)
-        item.getViewBox().disableAutoRange()
-        self._empty = QLabel(words, self)
-        self._empty.setWordWrap(True)
-        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
-        self._show_empty(True)
-
-    def apply_theme(self, dark: bool) -> None:
-        """Put on the light or the dark look."""
-        look = theme(dark)
-        self.setBackground(QColor(look.background))
-        for axis in (self._left, self._bottom):
-            axis.setPen(QColor(look.grid))
-            axis.setTickPen(QColor(look.grid))
-            axis.setTextPen(QColor(look.muted))
-        coloured(self._empty, look.muted)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        super().resizeEvent(event)
-        if hasattr(self, "_empty"):  # else resized by the constructor of the class above
-            self._empty.setGeometry(LEFT_AXIS_PX + 12, 8, max(self.width() - LEFT_AXIS_PX - 36, 0), self.height() - 56)
-
-    def _show_empty(self, empty: bool) -> None:
-        self._empty.setVisible(empty)
-        self.showGrid(x=False, y=not empty, alpha=0.22)
-        for axis in (self._left, self._bottom):
-            axis.setStyle(showValues=not empty, tickLength=0 if empty else -5)
+    def __init__(self, *, name: str, title: str, words: str) -> None:
+        bottom = PlainAxis("bottom", tr("pairs of blocks"))
+        bottom.setStyle(maxTickLevel=0)
+        left = PlainAxis("left", title)
+        super().__init__(name=name, title=title, words=words, left=left, bottom=bottom, left_px=LEFT_AXIS_PX, grid="y")
 
     def _fit(self, pairs: int, values: Sequence[float]) -> None:
         """Show ``pairs`` pairs, and all of ``values`` with a little room."""
         low, high = min(values), max(values)
         room = 0.12 * (high - low) or 0.01 * abs(high) or 1.0
-        self.getPlotItem().getViewBox().setRange(
+        self._view.setRange(
             xRange=(0.5, max(pairs, LEAST_PAIRS_SHOWN) + 0.5), yRange=(low - room, high + room), padding=0
         )
 
@@ -100,7 +61,7 @@ class BlocksPlot(PairPlot):
         for line, arm in zip(self._lines, blocks, strict=True):
             line.setData([pair + 1 for pair, _ in arm], [block.step_ms for _, block in arm])
         shown = [(pair, block.step_ms) for arm in blocks for pair, block in arm]
-        self._show_empty(not shown)
+        self.show_empty(not shown)
         if shown:
             self._fit(max(pair for pair, _ in shown) + 1, [step_ms for _, step_ms in shown])
 
@@ -113,12 +74,12 @@ class BlocksPlot(PairPlot):
         for line, colour, style, symbol in zip(
             self._lines, (a_colour(dark), b_colour(dark)), (A_STYLE, B_STYLE), SYMBOLS, strict=True
         ):
-            line.setPen(_pen(colour, 1.0, style))
+            line.setPen(pen(colour, 1.0, style))
             line.setSymbol(symbol)
             line.setSymbolSize(SYMBOL_PX)
             line.setSymbolPen(None)
             line.setSymbolBrush(colour)
-        self._dropped.setSymbolPen(_pen(QColor(theme(dark).problem), 2.0))
+        self._dropped.setSymbolPen(pen(QColor(theme(dark).problem), 2.0))
 
 
 class IntervalPlot(PairPlot):
@@ -150,7 +111,7 @@ class IntervalPlot(PairPlot):
             (self._ratio, [interval.ratio for interval in intervals]),
         ):
             line.setData(pairs, values)
-        self._show_empty(not intervals)
+        self.show_empty(not intervals)
         self._floor.setVisible(bool(intervals))
         self._one.setVisible(bool(intervals))
         self._floor.setRegion((1 / (1 + floor), 1 + floor))
@@ -164,24 +125,18 @@ class IntervalPlot(PairPlot):
         super().apply_theme(dark)
         look, colour = theme(dark), b_colour(dark)
         ground = QColor(look.background)
-        self._ratio.setPen(_pen(colour, 2.0))
+        self._ratio.setPen(pen(colour, 2.0))
         self._ratio.setSymbol(SYMBOLS[1])
         self._ratio.setSymbolSize(SYMBOL_PX)
         self._ratio.setSymbolPen(None)
         self._ratio.setSymbolBrush(colour)
-        edge = _pen(blend(colour, ground, 0.6), 1.0)
+        edge = pen(blend(colour, ground, 0.6), 1.0)
         self._low.setPen(edge)
         self._high.setPen(edge)
         self._between.setBrush(blend(colour, ground, 0.22))
         band = a_colour(dark)
         self._floor.setBrush(blend(band, ground, 0.3))
         for line in self._floor.lines:
-            line.setPen(_pen(blend(band, ground, 0.6), 1.0))
-        self._one.setPen(_pen(band, 1.0, Qt.PenStyle.DashLine))
+            line.setPen(pen(blend(band, ground, 0.6), 1.0))
+        self._one.setPen(pen(band, 1.0, Qt.PenStyle.DashLine))
         self._floor_words.setColor(QColor(look.muted))
-
-
-def _pen(colour: QColor, width: float, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:
-    pen = QPen(colour, width, style)
-    pen.setCosmetic(True)
-    return pen

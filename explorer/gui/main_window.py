@@ -17,6 +17,7 @@ from explorer.gui.intent import Intent
 from explorer.gui.language import tr
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
+from explorer.gui.overview_panel import OverviewPanel
 from explorer.gui.panels import Panels
 from explorer.gui.pin_bar import PinBar
 from explorer.gui.pins import Pins
@@ -60,6 +61,7 @@ class MainWindow(QMainWindow):
         self.stored = StoredRuns(store, self)
         self.bridge = Bridge(self.log, self.stored.recorder, in_process=in_process, parent=self)
         self.messages = MessageBar()
+        runs = RunsTable(self.log)
         self.panels = Panels(
             run_bar=RunBar(),
             toggles=TogglesPanel(config),
@@ -67,7 +69,8 @@ class MainWindow(QMainWindow):
             pins=PinBar(),
             compare=ComparePanel(),
             text=TextPanel(),
-            runs=RunsTable(self.log),
+            overview=OverviewPanel(self.log, runs.selected, runs.colour),
+            runs=runs,
             status=StatusBar(),
         )
         self._lay_out()
@@ -127,6 +130,7 @@ class MainWindow(QMainWindow):
         self._views = Views(self.panels.pins)
         self._views.add(self.panels.plots, tr("Curves"))
         self._views.add(self.panels.compare, tr("Compare"))
+        self._views.add(self.panels.overview, tr("Overview"))
         self.setCentralWidget(self._views)
         self._text_dock = self._dock("text_dock", "Text", self.panels.text)
         self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
@@ -225,3 +229,4 @@ class MainWindow(QMainWindow):
         self.panels.compare.apply_theme(dark)
         self.panels.text.apply_theme(dark)
         self.panels.runs.apply_theme(dark)
+        self.panels.overview.apply_theme(dark)

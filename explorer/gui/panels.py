@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from explorer.gui.compare_panel import ComparePanel
+from explorer.gui.overview_panel import OverviewPanel
 from explorer.gui.pin_bar import PinBar
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_bar import RunBar
@@ -23,6 +24,7 @@ class Panels:
     plots: PlotsPanel
     pins: PinBar
     compare: ComparePanel
+    overview: OverviewPanel
     text: TextPanel
     runs: RunsTable
     status: StatusBar

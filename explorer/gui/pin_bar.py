@@ -12,7 +12,7 @@ from explorer.gui.language import tr
 from explorer.gui.palette import A_STYLE, B_STYLE, a_colour, b_colour
 from explorer.gui.pins import LETTERS, Arm, Pins
 
-CHIP_WIDTH_PX = 168
+CHIP_WIDTH_PX = 152
 HEIGHT_PX = 26
 SWATCH_PX = QSize(22, 12)
 
@@ -60,7 +60,7 @@ class PinBar(QWidget):
             b if pins.b is not None else tr("now: {what}", what=now),
         )
         for chip, letter, config, said in zip(self.chips, LETTERS, pinned, words, strict=True):
-            room = CHIP_WIDTH_PX - SWATCH_PX.width() - 36
+            room = CHIP_WIDTH_PX - SWATCH_PX.width() - 26
             text = f"{letter}  {said.replace(' -> ', ' → ')}"
             chip.setText(chip.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, room))
             chip.setToolTip(text)

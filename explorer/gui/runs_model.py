@@ -242,13 +242,14 @@ class RunsModel(QAbstractTableModel):
             pixmap = QPixmap(20, 12)
             pixmap.fill(Qt.GlobalColor.transparent)
             painter = QPainter(pixmap)
-            painter.setPen(QPen(*self._line(run_id)))
+            painter.setPen(QPen(*self.line(run_id)))
             painter.drawLine(0, 6, 20, 6)
             painter.end()
             self._swatches[run_id] = pixmap
         return self._swatches[run_id]
 
-    def _line(self, run_id: int) -> tuple[QColor, float, Qt.PenStyle]:
+    def line(self, run_id: int) -> tuple[QColor, float, Qt.PenStyle]:
+        """Colour, width and dash of a run, as everywhere else."""
         match self._arms.get(run_id):
             case 0:
                 return a_colour(self._dark), 3, A_STYLE

@@ -7,6 +7,7 @@ import time
 from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAction,
+    QColor,
     QFontMetrics,
     QGuiApplication,
     QHideEvent,
@@ -108,6 +109,10 @@ class RunsTable(QTableView):
     def mark_arms(self, a: int, b: int) -> None:
         """Give the runs with these ids the names and colours of a comparison's arms."""
         self._rows.mark_arms(a, b)
+
+    def colour(self, run_id: int) -> QColor:
+        """Of a run, as its row has it."""
+        return self._rows.line(run_id)[0]
 
     def selected(self) -> list[tuple[int, int]]:
         """(run id, segment index) of the selected rows, from top to bottom."""

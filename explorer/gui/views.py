@@ -16,6 +16,7 @@ class Views(QWidget):
         self._tabs.setObjectName("view_tabs")
         self._tabs.setDrawBase(False)
         self._tabs.setExpanding(False)
+        self._tabs.setUsesScrollButtons(False)
         self._stack = QStackedWidget()
         self._stack.setObjectName("views")
         self._tabs.currentChanged.connect(self._stack.setCurrentIndex)

@@ -1,0 +1,194 @@
+"""Two or more runs of the table side by side: ratios, bars, and speed against memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QColor, QGuiApplication, QHideEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QPushButton,
+    QSizePolicy,
+    QTableWidget,
+    QTableWidgetItem,
+    QVBoxLayout,
+    QWidget,
+)
+
+from explorer.gui.language import tr
+from explorer.gui.overview_plots import BarsPlot, FrontPlot
+from explorer.gui.palette import NOTHING, si_number, tabular
+from explorer.optimizations.registry import baseline_levels
+from explorer.results.log import RunLog
+from explorer.results.overview import Entry, entry, not_alike, ratio
+
+MOST_ENTRIES = 12
+"""More bars could not be told apart."""
+REFRESH_MS = 500
+TABLE_HEIGHT_PX = 140
+
+Selected = Callable[[], Sequence[tuple[int, int]]]
+"""Run id and segment of the rows selected in the table of runs, from top to bottom."""
+
+
+class OverviewPanel(QWidget):
+    """Draws the rows that are selected in the table of runs, or its newest where fewer than two are."""
+
+    def __init__(
+        self, log: RunLog, selected: Selected, colour: Callable[[int], QColor], parent: QWidget | None = None
+    ) -> None:
+        """``colour``: of a run, as the table of runs has it now."""
+        super().__init__(parent)
+        self.setObjectName("overview_panel")
+        self._log = log
+        self._selected = selected
+        self._colour = colour
+        self._shown: tuple[Entry, ...] = ()
+        self.bars, self.front = BarsPlot(), FrontPlot()
+        self.table = QTableWidget()
+        self.table.setObjectName("overview_table")
+        self.table.setAccessibleName(tr("Runs side by side"))
+        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.table.setShowGrid(False)
+        self.table.setAlternatingRowColors(True)
+        self.table.verticalHeader().hide()
+        self.table.setFont(tabular(self.font()))
+        self.table.verticalHeader().setDefaultSectionSize(self.table.fontMetrics().height() + 8)
+        self.table.setFixedHeight(TABLE_HEIGHT_PX)
+        self.table.setWordWrap(False)
+        self._note = QLabel()
+        self._note.setObjectName("overview_note")
+        self._note.setProperty("role", "small")
+        self._note.setWordWrap(True)
+        self._note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self._copy = QPushButton(tr("Copy as Markdown"))
+        self._copy.setObjectName("copy_overview_button")
+        self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.markdown()))
+        self._again = QTimer(self)
+        self._again.setInterval(REFRESH_MS)
+        self._again.timeout.connect(self.refresh)
+        plots = QHBoxLayout()
+        plots.setSpacing(8)
+        plots.addWidget(self.bars, 1)
+        plots.addWidget(self.front, 1)
+        foot = QHBoxLayout()
+        foot.addWidget(self._note, 1)
+        foot.addWidget(self._copy)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(8, 4, 8, 4)
+        column.setSpacing(4)
+        column.addLayout(plots, 1)
+        column.addWidget(self.table)
+        column.addLayout(foot)
+        self.apply_theme(False)
+
+    def refresh(self) -> None:
+        """Draw anew what has changed since the last time."""
+        rows = list(self._selected())
+        if len(rows) < 2:
+            rows = [(run.run_id, part.segment.index) for run in self._log.runs for part in run.segments]
+        entries = tuple(entry(self._log, *row, toggles=baseline_levels()) for row in rows[-MOST_ENTRIES:])
+        if repr(entries) != repr(self._shown):  # by text, since NaN equals nothing
+            self._shown = entries
+            self._draw()
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        header, *rows = self._cells()
+        lines = [header, ["---:"] + ["---"] + ["---:"] * (len(header) - 2), *rows]
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+    def apply_theme(self, dark: bool) -> None:
+        """Put on the light or the dark look."""
+        self.bars.apply_theme(dark)
+        self.front.apply_theme(dark)
+        self._draw()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+        self._again.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._again.stop()
+
+    def _draw(self) -> None:
+        colours = {(e.run_id, e.segment): self._colour(e.run_id) for e in self._shown}
+        self.bars.show_entries(self._shown, colours)
+        self.front.show_entries(self._shown, colours)
+        header, *rows = self._cells()
+        self.table.setColumnCount(len(header))
+        self.table.setHorizontalHeaderLabels(header)
+        self.table.setRowCount(len(rows))
+        for number, (row, one) in enumerate(zip(rows, self._shown, strict=True)):
+            for column, text in enumerate(row):
+                item = QTableWidgetItem(text)
+                side = Qt.AlignmentFlag.AlignLeft if column == 1 else Qt.AlignmentFlag.AlignRight
+                item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+                item.setToolTip(f"{one.name} {one.label}")
+                self.table.setItem(number, column, item)
+        for column in range(len(header)):
+            mode = QHeaderView.ResizeMode.Stretch if column == 1 else QHeaderView.ResizeMode.ResizeToContents
+            self.table.horizontalHeader().setSectionResizeMode(column, mode)
+        self._note.setText(self._note_words())
+
+    def _cells(self) -> list[list[str]]:
+        """Header and rows as they stand on the screen."""
+        lines = [
+            [
+                tr("Run"),
+                tr("What differs"),
+                tr("tokens/s"),
+                tr("of the first"),
+                tr("GiB in a step"),
+                tr("of the first"),
+                tr("Loss"),
+            ]
+        ]
+        for one in self._shown:
+            first = self._shown[0]
+            lines.append(
+                [
+                    one.name,
+                    one.label,
+                    ("" if one.settled else "~ ") + si_number(one.tokens_per_s),
+                    _times(ratio(one.tokens_per_s, first.tokens_per_s)),
+                    _number(one.memory_gib, 2),
+                    _times(ratio(one.memory_gib, first.memory_gib)),
+                    _number(one.loss, 3),
+                ]
+            )
+        return lines
+
+    def _note_words(self) -> str:
+        if not self._shown:
+            return tr("Select two rows or more in the table of runs (Ctrl+click); without, the newest are shown here.")
+        words = tr(
+            "Whiskers: nine steps in ten. Runs one after another can drift apart by themselves: Compare (F6) gives a "
+            "verdict."
+        )
+        differ = not_alike(self._shown)
+        if differ:
+            what = " {} ".format(tr("and")).join(tr(name) for name in differ)
+            words = tr("These runs are not of one {what}: their figures cannot be held against each other.", what=what)
+        if self._note.property("severity") != ("warning" if differ else ""):
+            self._note.setProperty("severity", "warning" if differ else "")
+            self._note.style().unpolish(self._note)
+            self._note.style().polish(self._note)
+        return words
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}x" if math.isfinite(value) else NOTHING
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else NOTHING

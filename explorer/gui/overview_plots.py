@@ -1,0 +1,140 @@
+"""Several runs as bars of their speed, and as points of speed against memory with the front that nothing beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyqtgraph as pg
+from numpy.typing import NDArray
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFontMetrics
+
+from explorer.gui.axes import PlainAxis, SiAxis, round_up
+from explorer.gui.language import tr
+from explorer.gui.palette import theme
+from explorer.gui.still_plot import StillPlot, pen
+from explorer.results.overview import Entry, pareto
+
+NAMES_PX = 150
+LEFT_AXIS_PX = 60
+BAR = 0.62
+"""Of the room that an entry has."""
+POINT_PX = 11
+
+Colours = Mapping[tuple[int, int], QColor]
+"""By run id and segment."""
+
+
+class BarsPlot(StillPlot):
+    """Tokens/s of each entry, the first on top, with a line from its 5th to its 95th percentile."""
+
+    def __init__(self) -> None:
+        left, bottom = PlainAxis("left", None), SiAxis("bottom", tr("tokens/s"))
+        super().__init__(
+            name="bars_plot",
+            title=tr("Speed of the runs"),
+            words=tr("A bar a run: its speed, and the range of nine steps in ten."),
+            left=left,
+            bottom=bottom,
+            left_px=NAMES_PX,
+            grid="x",
+        )
+        bottom.setZValue(-1)  # its grid lies under the bars
+        self._bars = pg.BarGraphItem(x0=[], y=[], height=BAR, width=[])
+        self._ranges = pg.ErrorBarItem(x=_floats(), y=_floats(), left=_floats(), right=_floats(), beam=0.25)
+        self.addItem(self._bars)
+        self.addItem(self._ranges)
+
+    def show_entries(self, entries: Sequence[Entry], colours: Colours) -> None:
+        """Draw ``entries``, each in its colour."""
+        known = [(row, e) for row, e in enumerate(entries) if math.isfinite(e.tokens_per_s)]
+        self.show_empty(not known)
+        self._axes[0].setStyle(tickLength=0)  # names need none
+        rates = [e.tokens_per_s for _, e in known]
+        places = [-row for row, _ in known]
+        self._bars.setOpts(
+            x0=[0.0] * len(known),
+            y=places,
+            height=BAR,
+            width=rates,
+            brushes=[colours[e.run_id, e.segment] for _, e in known],
+            pen=None,
+        )
+        self._ranges.setData(
+            x=_floats(rates),
+            y=_floats(places),
+            left=_floats([e.tokens_per_s - e.tokens_per_s_p5 for _, e in known]),
+            right=_floats([e.tokens_per_s_p95 - e.tokens_per_s for _, e in known]),
+            pen=pen(QColor(theme(self._dark).text), 1.0),
+        )
+        metrics = QFontMetrics(self.font())
+        names = [
+            # The end of a label tells neighbours apart: toggles are added one by one.
+            (-row, f"{e.name}  {metrics.elidedText(e.label, Qt.TextElideMode.ElideLeft, NAMES_PX - 44)}")
+            for row, e in enumerate(entries)
+        ]
+        self.getPlotItem().getAxis("left").setTicks([names])
+        highest = max([e.tokens_per_s_p95 for _, e in known], default=1.0)
+        self._view.setRange(xRange=(0, round_up(1.02 * highest)), yRange=(-max(len(entries), 4) + 0.4, 0.6), padding=0)
+
+
+class FrontPlot(StillPlot):
+    """Speed against memory; up and to the left is better. The line joins those that no other beats in both."""
+
+    def __init__(self) -> None:
+        left, bottom = SiAxis("left", tr("tokens/s")), PlainAxis("bottom", tr("GiB in a step"))
+        super().__init__(
+            name="front_plot",
+            title=tr("Speed against memory"),
+            words=tr("A point a run: up and to the left is better. The line joins those that no other beats in both."),
+            left=left,
+            bottom=bottom,
+            left_px=LEFT_AXIS_PX,
+            grid="xy",
+        )
+        self._front = pg.PlotDataItem()
+        self._points = pg.ScatterPlotItem(size=POINT_PX, pxMode=True)
+        self._words: list[pg.TextItem] = []
+        self.addItem(self._front)
+        self.addItem(self._points)
+
+    def show_entries(self, entries: Sequence[Entry], colours: Colours) -> None:
+        """Draw ``entries``, each in its colour."""
+        known = [e for e in entries if math.isfinite(e.tokens_per_s) and math.isfinite(e.memory_gib)]
+        self.show_empty(not known)
+        best = pareto(entries)
+        corners = [(e.memory_gib, e.tokens_per_s) for e in best]
+        # Along the front: more memory is spent before anything becomes faster.
+        steps = [p for (x0, y0), (x1, _) in pairwise(corners) for p in ((x0, y0), (x1, y0))]
+        line = [*steps, *corners[-1:]]
+        self._front.setData([x for x, _ in line], [y for _, y in line])
+        self._front.setPen(pen(QColor(theme(self._dark).muted), 1.0, Qt.PenStyle.DashLine))
+        self._points.setData(
+            [
+                {
+                    "pos": (e.memory_gib, e.tokens_per_s),
+                    "brush": colours[e.run_id, e.segment],
+                    "pen": None,
+                    "symbol": "o" if e in best else "x",
+                }
+                for e in known
+            ]
+        )
+        for word in self._words:
+            self.removeItem(word)
+        self._words = [pg.TextItem(e.name, color=QColor(theme(self._dark).text), anchor=(0, 1)) for e in known]
+        for word, e in zip(self._words, known, strict=True):
+            word.setPos(e.memory_gib, e.tokens_per_s)
+            self.addItem(word, ignoreBounds=True)
+        self._view.setRange(
+            xRange=(0, round_up(1.1 * max([e.memory_gib for e in known], default=1.0))),
+            yRange=(0, round_up(1.1 * max([e.tokens_per_s for e in known], default=1.0))),
+            padding=0,
+        )
+
+
+def _floats(values: Sequence[float] = ()) -> NDArray[np.float64]:
+    return np.array(values, dtype=np.float64)

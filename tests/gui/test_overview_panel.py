@@ -1,0 +1,91 @@
+"""Selected runs side by side, on the real window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyqtgraph as pg
+import pytest
+from made_samples import GIB, begun, steps
+from PySide6.QtCore import QItemSelectionModel
+from PySide6.QtGui import QAction, QColor
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QTableWidget
+from window_bench import GPU, Bench, environment
+
+from explorer.config import RunConfig
+
+RATES = {1: 40_960.0, 2: 81_920.0, 3: 61_440.0}
+PEAKS_GIB = {1: 24, 2: 12, 3: 16}
+
+
+@pytest.fixture
+def shown(bench: Bench) -> Bench:
+    """Three finished runs in the log, and the overview in front."""
+    bench.here = environment(GPU)
+    window = bench.open()
+    config = RunConfig(device="cuda:0")
+    for run_id, level in ((1, None), (2, "sdpa"), (3, "math")):
+        begun(window.log, config.with_level("attention", level), run_id)
+        ms = 8192 / RATES[run_id] * 1e3
+        window.log.append(run_id, steps([900.0, *[ms] * 40], tokens=8192, peak_bytes=PEAKS_GIB[run_id] * GIB))
+        window.log.end(run_id, "completed")
+    window.panels.runs.refresh()
+    bench.until(lambda: bench.find(QTableView, "runs_table").model().rowCount() == 3)
+    bench.find(QAction, "view_3_action").trigger()
+    bench.until(lambda: window.panels.overview.isVisible())
+    return bench
+
+
+def rows(bench: Bench) -> list[list[str]]:
+    table = bench.find(QTableWidget, "overview_table")
+    return [[table.item(r, c).text() for c in range(table.columnCount())] for r in range(table.rowCount())]
+
+
+def test_that_runs_stand_side_by_side_with_their_ratios_to_the_first(shown: Bench) -> None:
+    assert rows(shown) == [
+        ["1.1", "fp32 baseline", "41.0k", "1.00x", "24.00", "1.00x", "4.600"],
+        ["2.1", "+ attention sdpa", "81.9k", "2.00x", "12.00", "0.50x", "4.600"],
+        ["3.1", "+ attention math", "61.4k", "1.50x", "16.00", "0.67x", "4.600"],
+    ]
+    shown.find(QPushButton, "copy_overview_button").click()
+    copied = QApplication.clipboard().text().splitlines()
+    assert copied[3] == "| 2.1 | + attention sdpa | 81.9k | 2.00x | 12.00 | 0.50x | 4.600 |"
+
+
+def test_that_bars_and_front_are_drawn_in_the_runs_colours(shown: Bench) -> None:
+    (bars,) = (i for i in shown.find(pg.PlotWidget, "bars_plot").items() if isinstance(i, pg.BarGraphItem))
+    assert list(bars.opts["width"]) == pytest.approx(list(RATES.values()))
+    table = shown.window.panels.runs
+    assert [QColor(c) for c in bars.opts["brushes"]] == [table.colour(run_id) for run_id in RATES]
+    plot = shown.find(pg.PlotWidget, "front_plot")
+    (points,) = (i for i in plot.items() if isinstance(i, pg.ScatterPlotItem) and len(i.data))
+    drawn = np.array(sorted(zip(points.data["x"], points.data["y"], strict=True)))
+    assert drawn == pytest.approx(np.array(sorted((PEAKS_GIB[i], RATES[i]) for i in RATES)))
+    (front,) = plot.getPlotItem().listDataItems()[:1]
+    assert np.column_stack(front.getData()) == pytest.approx(np.array([[12, RATES[2]]])), "nothing beats run 2"
+
+
+def test_that_a_selection_is_shown_alone(shown: Bench) -> None:
+    view = shown.find(QTableView, "runs_table")
+    flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+    for row in (1, 2):
+        view.selectionModel().select(view.model().index(row, 0), flags)
+    shown.until(lambda: len(rows(shown)) == 2)
+    assert [(row[0], row[3]) for row in rows(shown)] == [("2.1", "1.00x"), ("3.1", "0.75x")]
+    assert "Compare (F6) gives a verdict" in shown.find(QLabel, "overview_note").text()
+
+
+def test_that_runs_of_two_workloads_are_not_held_against_each_other(shown: Bench) -> None:
+    log = shown.window.log
+    begun(log, RunConfig(device="cuda:0", workload="generate"), 4)
+    log.append(4, steps([30.0, *[5.0] * 30], first="prefill", tokens=1, trains=False))
+    note = shown.find(QLabel, "overview_note")
+    shown.until(lambda: len(rows(shown)) == 4)
+    assert note.text().startswith("These runs are not of one workload")
+    assert note.property("severity") == "warning"
+
+
+def test_that_an_empty_overview_says_what_to_do(bench: Bench) -> None:
+    bench.open()
+    bench.find(QAction, "view_3_action").trigger()
+    assert "Select two rows" in bench.find(QLabel, "overview_note").text()
+    assert rows(bench) == []
