@@ -9,6 +9,7 @@ WITH_PARSERS_OF_THEIR_OWN = {
     "window-tax": "explorer.gui.window_tax",
     "tour": "explorer.gui.tour",
     "generate-bench": "explorer.cli_generate_bench",
+    "train-bench": "explorer.cli_train_bench",
     "train-mini": "explorer.engine.train_mini",
 }
 """Commands whose modules import Qt or torch, with a ``main(argv) -> int`` each."""

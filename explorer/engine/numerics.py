@@ -18,8 +18,9 @@ from explorer.engine.errors import Cancelled
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.reporting import Report
 from explorer.engine.session import Session
-from explorer.engine.training import train_step
+from explorer.engine.training import TrainingLoop
 from explorer.optimizations.base import Run
+from explorer.optimizations.compiled import as_written
 from explorer.results.parity import Arm, Breakdown
 
 SMALLEST_SCALE = 2.0**-20
@@ -67,7 +68,7 @@ def of_training(session: Session, steps: int, report: Report, cancelled: Callabl
         if step:
             tokens, _ = batches.next()
         try:
-            loss, norm, scale, overflows = _step(run, tokens, cancelled)
+            loss, norm, scale, overflows = _step(session, tokens, cancelled)
         except FloatingPointError as error:
             breakdown = Breakdown(step=step, cause=str(error))
             break
@@ -89,12 +90,14 @@ def of_training(session: Session, steps: int, report: Report, cancelled: Callabl
     return Numerics(arm=arm, activation=activation, logits=logits, blocks=blocks, gradients=gradients)
 
 
-def _step(run: Run, tokens: Tensor, cancelled: Callable[[], bool]) -> tuple[float, float, float | None, int]:
+def _step(session: Session, tokens: Tensor, cancelled: Callable[[], bool]) -> tuple[float, float, float | None, int]:
     """Loss, gradient norm and loss scale of one training step, and how often it was skipped before it took place.
 
     Raises:
         FloatingPointError: the loss or the gradient is not finite.
     """
+    run, loop = session.run, session.loop
+    assert isinstance(loop, TrainingLoop)
     overflows = 0
     while True:
         if cancelled():
@@ -102,7 +105,9 @@ def _step(run: Run, tokens: Tensor, cancelled: Callable[[], bool]) -> tuple[floa
         scale = None if run.scaler is None else run.scaler.get_scale()
         try:
             with _loss_watched(run.model):
-                loss, norm = (float(value) for value in train_step(run, tokens))
+                loss, norm = (float(value) for value in loop.advance(tokens))
+            if not math.isfinite(loss):  # of a step that was compiled or replayed, which nothing watches
+                raise FloatingPointError(f"the loss is {loss}")
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}: {_cause(run, tokens)}") from None
         if math.isfinite(norm):
@@ -140,7 +145,7 @@ def _cause(run: Run, tokens: Tensor) -> str:
         if not found and not output.isfinite().all():
             found.append(f"the output of {name} leaves the range of {str(output.dtype).removeprefix('torch.')}")
 
-    with _outputs(dict(run.model.named_modules()), look), torch.no_grad(), run.autocast():
+    with as_written(run.model), _outputs(dict(run.model.named_modules()), look), torch.no_grad(), run.autocast():
         run.model(input_ids=tokens, use_cache=False)
     return found[0] if found else "every output before it is finite"
 
@@ -153,9 +158,12 @@ def _forward(run: Run, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         kept[name] = _on_host(output[0])
 
     blocks = {f"transformer.h.{index}": block for index, block in enumerate(run.model.transformer.h)}
-    with _outputs(blocks, keep), torch.no_grad(), run.autocast():
+    with as_written(run.model) as compiled, _outputs(blocks, keep), torch.no_grad(), run.autocast():
         logits = run.model(input_ids=tokens, use_cache=False).logits
-    return _on_host(logits[0]), kept
+    if compiled:  # its blocks cannot be looked into, but its logits are those that count: as in a step, compiled once
+        with run.autocast():
+            logits = run.model(input_ids=tokens, labels=tokens, use_cache=False).logits
+    return _on_host(logits[0].detach()), kept
 
 
 def _on_host(tensor: Tensor) -> Tensor:

@@ -20,10 +20,10 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from explorer.config import RunConfig, Workload
-from explorer.engine.generation import GenerationLoop
 from explorer.engine.session import Session
 from explorer.engine.trace import BLOCK_MARKER, read_profile
 from explorer.engine.training import TrainingLoop
+from explorer.optimizations.compiled import as_written
 from explorer.results.proof import Profile
 
 STEPS: dict[Workload, int] = {"train": 1, "generate": 5}
@@ -61,13 +61,18 @@ def take_profile(session: Session) -> Profile:
     round_ms = statistics.median(_rounds(session, TIMED_ROUNDS))
     found = _profile(session, round_ms)
     loop = session.loop
-    if isinstance(loop, GenerationLoop) and loop.replays:
-        # A graph's kernels come without the operators that launched them: these are read from the same work done
-        # launch by launch.
-        loop.replays = False
-        plain = _profile(session, round_ms)
-        loop.replays = True
-        found = dataclasses.replace(found, **{name: getattr(plain, name) for name in OF_OPERATORS})
+    replays, loop.replays = loop.replays, False
+    try:
+        if replays:
+            # A graph's kernels come without the operators that launched them: these are read from the same work done
+            # launch by launch.
+            plain = _profile(session, round_ms)
+            found = dataclasses.replace(found, **{name: getattr(plain, name) for name in OF_OPERATORS})
+        with as_written(session.run.model) as compiled:
+            if compiled:
+                found = dataclasses.replace(found, as_written=_profile(session, round_ms))
+    finally:
+        loop.replays = replays
     return found
 
 

@@ -70,6 +70,7 @@ class Session:
         cancelled: Callable[[], bool],
     ) -> None:
         self._info = device
+        self._process_wide = ExitStack()
         self._toggles = ExitStack()
         self._resources = ExitStack()
         config = check(config, device)
@@ -111,7 +112,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._toggles.close()
+            self._leave_toggles()
         finally:
             self._resources.close()
             del self.run, self.loop, self._batches
@@ -142,20 +143,24 @@ class Session:
 
     def begin_segment(self, index: int) -> None:
         """Enter the toggles and begin segment ``index``."""
-        registry.enter(self._toggles, self.run)
+        registry.enter_process_wide(self._process_wide, self.run)
+        registry.enter_on_run(self._toggles, self.run)
         self.loop.begin_segment(index)
 
     def suspend(self) -> None:
-        """Take the toggles off, so that another session can run in this process. All steps must be collected."""
-        self._toggles.close()
+        """Leave the process's flags as they were, so that another session can run in it. All steps must be collected.
+
+        The run itself stays under its toggles: what they compiled or recorded serves the next block, too.
+        """
+        self._process_wide.close()
 
     def resume(self, block: int, *, alone: bool) -> None:
-        """Enter the toggles again and go on in the same segment, with block ``block`` of a comparison.
+        """Set the process's flags again and go on in the same segment, with block ``block`` of a comparison.
 
         ``alone``: whether no other session holds memory, so that peaks are this one's.
         """
         assert isinstance(self.loop, TrainingLoop)
-        registry.enter(self._toggles, self.run)
+        registry.enter_process_wide(self._process_wide, self.run)
         self.loop.begin_block(block, alone=alone)
 
     def accept(self, config: RunConfig) -> RunConfig:
@@ -188,10 +193,16 @@ class Session:
 
         Weights and optimizer state stay. All steps must have been collected.
         """
-        self._toggles.close()
+        self._leave_toggles()
         self.run.config = config
         if self._batches is not None:
             self._batches.resize(config.batch, config.seq)
         if self.run.optimizer is not None:
             for group in self.run.optimizer.param_groups:
                 group["lr"], group["weight_decay"] = config.lr, config.weight_decay
+
+    def _leave_toggles(self) -> None:
+        try:
+            self._toggles.close()
+        finally:
+            self._process_wide.close()

@@ -12,6 +12,7 @@ from explorer.engine.data import Batches
 from explorer.engine.memory import StepMemory
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import Completed, StepPipeline
+from explorer.engine.training_graph import TrainingGraph
 from explorer.optimizations.base import Run
 from explorer.results.sample import Phase, Sample
 from explorer.results.statistics import WarmUp
@@ -80,6 +81,9 @@ class TrainingLoop:
         self._alone = True
         self._after_pause = False
         self._began_s = 0.0
+        self._graph: TrainingGraph | None = None
+        self.replays = run.graphed
+        """Whether steps come from a recorded graph; may be set to False to do the same work launch by launch."""
         self.next_step = 0
         self.finished = False  # training goes on until it is stopped
 
@@ -88,6 +92,8 @@ class TrainingLoop:
         self._segment = index
         self._block, self._alone = -1, True
         self._warmup = WarmUp()
+        self.replays = self._run.graphed
+        self._graph = TrainingGraph(self._run, train_step) if self.replays else None
         self._run.model.train()
         self._pipeline.restart()
         self._began_s = time.perf_counter()
@@ -102,15 +108,22 @@ class TrainingLoop:
         self._pipeline.restart()
         self._began_s = time.perf_counter()
 
+    def advance(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """``train_step`` on ``tokens`` as the run has it: launched one by one, or replayed."""
+        if self._graph is not None and self.replays:
+            return self._graph(tokens)
+        return train_step(self._run, tokens)
+
     def step(self) -> None:
         """Submit one training step."""
         run = self._run
         tokens, wait_ms = self._batches.next()
         self._memory.begin()
         began = time.perf_counter()
-        loss, grad_norm = train_step(run, tokens)
+        loss, grad_norm = self.advance(tokens)
         host_ms = (time.perf_counter() - began) * 1e3
         peak, reserved = self._memory.read()
+        peak += 0 if self._graph is None else self._graph.hidden_bytes
         values = [loss, grad_norm]
         synchronizations = 0
         if run.scaler is not None:

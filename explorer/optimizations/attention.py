@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, ClassVar
 
@@ -313,12 +313,26 @@ model.set_attn_implementation("{level}")
             around=("sdpa_kernel(kernels)",),
         )
 
+    def process_wide(self, run: Run, level: str) -> AbstractContextManager[None]:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        # Around the whole run and not around each call, which would cost the host time in every block. With one kernel
+        # allowed, a call that it cannot do raises.
+        if level in FORCED:
+            allowed = [FORCED[level]]
+        elif level in ("sdpa", "causal") and run.config.workload == "generate":
+            # cuDNN builds a plan for each length of the cache, so for each token: on an H200 80 ms a token.
+            allowed = list(UNPLANNED)
+        else:
+            return nullcontext()
+        kernels: AbstractContextManager[None] = sdpa_kernel([getattr(SDPBackend, kernel) for kernel in allowed])
+        return kernels
+
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:
         """Raises:
         ValueError: triton, and the model's heads are of a size that its kernel does not take.
         """
-        from torch.nn.attention import SDPBackend, sdpa_kernel
         from transformers import AttentionInterface, AttentionMaskInterface
 
         from explorer.optimizations import attention_functions as functions
@@ -342,23 +356,22 @@ model.set_attn_implementation("{level}")
                 attend, mask = functions.triton(), functions.mask_unless_padded
             case _:
                 attend, mask = functions.sdpa, functions.mask_if_padded
-        # A name for each level: torch.compile guards on it, and so never takes one level's code for another's.
-        name = f"explorer_{level}"
+        name = registered_name(level)
         AttentionInterface.register(name, attend)
         # Without its mask function transformers would ignore padding under this name.
         AttentionMaskInterface.register(name, mask)
         before = run.model.config._attn_implementation
-        # Around the whole run and not around each call, which would cost the host time in every block. With one kernel
-        # allowed, a call that it cannot do raises.
-        allowed = None
-        if level in FORCED:
-            allowed = [FORCED[level]]
-        elif level in ("sdpa", "causal") and run.config.workload == "generate":
-            # cuDNN builds a plan for each length of the cache, so for each token: on an H200 80 ms a token.
-            allowed = list(UNPLANNED)
-        with nullcontext() if allowed is None else sdpa_kernel([getattr(SDPBackend, kernel) for kernel in allowed]):
-            run.model.set_attn_implementation(name)
-            try:
-                yield
-            finally:
-                run.model.set_attn_implementation(before)
+        run.model.set_attn_implementation(name)
+        try:
+            yield
+        finally:
+            run.model.set_attn_implementation(before)
+
+
+def registered_name(level: str) -> str:
+    """What transformers knows ``level``'s function by.
+
+    One for each level: torch.compile guards on it, and so never takes one level's code for another's. And none with
+    "flash" in it, which transformers takes for FlashAttention's own package and asks for (5.17 to 5.22).
+    """
+    return f"explorer_{level.replace('flash', 'tiled')}"

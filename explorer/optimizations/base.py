@@ -27,9 +27,9 @@ TIERS: tuple[Tier, ...] = ("framework", "algorithm", "system", "hardware")
 
 
 class Stage(IntEnum):
-    """When a toggle is entered; the lower first, and left in reverse."""
+    """When a toggle is entered; the lower first, and left in reverse. Flags of the process come before all."""
 
-    BACKEND = 0  # process-wide flags
+    BACKEND = 0  # how the model's own parts compute
     MODULES = 1  # the model's modules and weights
     COMPILE = 2  # the model as a whole
     LOOP = 3  # autocast, scaler, optimizer, step
@@ -55,7 +55,7 @@ class Run:
     decoder: Callable[[Run, Rows], Decoder] | None = None
     """Makes what computes the logits of the next token; None: transformers' own forward pass."""
     graphed: bool = False
-    """Whether generation records each token as a CUDA graph."""
+    """Whether a training step, or a token of generation, is recorded as a CUDA graph and replayed."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What a toggle wants back when it is entered again within the same run, by its name."""
 
@@ -142,6 +142,14 @@ class Optimization(ABC):
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         """Why ``level`` cannot run on ``device``, in words for a tooltip, or None where it can. Pure."""
         return None
+
+    def process_wide(self, run: Run, level: str) -> AbstractContextManager[None]:
+        """The process's flags that ``level`` (never the first one) needs, as they were again on leaving.
+
+        Apart from ``applied``, which changes nothing but the run: two runs that take turns in one process leave each
+        other these flags alone, and keep what was compiled or recorded for them.
+        """
+        return nullcontext()
 
     @abstractmethod
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile
 
 
-def _replayed(wanted: bool) -> Callable[[Profile], Evidence]:
+def replayed(wanted: bool) -> Callable[[Profile], Evidence]:
     """Proof that kernels were launched many by one call (as many calls were saved as blocks were passed), or singly."""
 
     def judge(profile: Profile) -> Evidence:
@@ -67,7 +67,7 @@ for _ in range(new_tokens):
             reason="autocast's cast weights live outside of the graph",
         ),
     )
-    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"off": _replayed(False), "on": _replayed(True)}
+    proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"off": replayed(False), "on": replayed(True)}
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         if level == "off" or device.kind == "cuda":

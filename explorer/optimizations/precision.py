@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -160,11 +160,14 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
             update="scaler.step(optimizer)\nscaler.update()",
         )
 
+    def process_wide(self, run: Run, level: str) -> AbstractContextManager[None]:
+        return _tf32_products() if level == "tf32" else nullcontext()
+
     def applied(self, run: Run, level: str) -> AbstractContextManager[None]:
         import torch
 
         if level == "tf32":
-            return _tf32_products()
+            return nullcontext()
         return _autocast(run, {"fp16": torch.float16, "bf16": torch.bfloat16}[level])
 
 

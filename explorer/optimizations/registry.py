@@ -10,6 +10,8 @@ from explorer.config import RunConfig
 from explorer.optimizations.attention import Attention
 from explorer.optimizations.base import Optimization, Run
 from explorer.optimizations.checkpointing import Checkpointing
+from explorer.optimizations.compiled import Compiled
+from explorer.optimizations.cuda_graph import CudaGraph
 from explorer.optimizations.decode_graph import DecodeGraph
 from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
@@ -32,7 +34,9 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     VocabPadding(),
     DecoderCode(),
     DecodeGraph(),
+    Compiled(),
     Checkpointing(),
+    CudaGraph(),
 )
 """In the order in which panel, command line and ladder show them: by tier."""
 
@@ -124,8 +128,27 @@ def changes(before: RunConfig, after: RunConfig) -> tuple[str, ...]:
 
 def enter(stack: ExitStack, run: Run) -> None:
     """Put ``run`` under every toggle of ``run.config`` in stage order; ``stack`` takes them off again."""
-    levels = levels_of(run.config)
-    for optimization in sorted(OPTIMIZATIONS, key=lambda o: o.stage):
-        level = levels[optimization.name]
-        if run.config.workload in optimization.workloads and level != optimization.levels[0].id:
-            stack.enter_context(optimization.applied(run, level))
+    enter_process_wide(stack, run)
+    enter_on_run(stack, run)
+
+
+def enter_process_wide(stack: ExitStack, run: Run) -> None:
+    """Only what ``enter`` does to the process."""
+    for optimization, level in _set(run.config):
+        stack.enter_context(optimization.process_wide(run, level))
+
+
+def enter_on_run(stack: ExitStack, run: Run) -> None:
+    """Only what ``enter`` does to the run."""
+    for optimization, level in _set(run.config):
+        stack.enter_context(optimization.applied(run, level))
+
+
+def _set(config: RunConfig) -> list[tuple[Optimization, str]]:
+    """The toggles that play a part in ``config`` and do not stand at their first level, in stage order."""
+    levels = levels_of(config)
+    return [
+        (optimization, levels[optimization.name])
+        for optimization in sorted(OPTIMIZATIONS, key=lambda o: o.stage)
+        if config.workload in optimization.workloads and levels[optimization.name] != optimization.levels[0].id
+    ]

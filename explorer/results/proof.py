@@ -75,6 +75,9 @@ class Profile:
     busy_ms: float = math.nan
     """Time in which at least one kernel or copy was running on the GPU; NaN on the CPU."""
 
+    as_written: Profile | None = None
+    """Where the model was compiled: the same step without, in which every operator is called by its name."""
+
     @property
     def busy_share(self) -> float:
         """busy_ms / step_ms, at most 1; NaN on the CPU. Tracing lengthens kernels by a little, so it errs upwards."""

@@ -94,7 +94,7 @@ def loss_and_gradients(run: Run, batch: torch.Tensor) -> tuple[float, torch.Tens
     """One training step's loss, and all its gradients, unscaled, as one float64 vector on the CPU."""
     run.model.zero_grad(set_to_none=True)
     with run.autocast():
-        loss = run.model(input_ids=batch, labels=batch).loss
+        loss = run.model(input_ids=batch, labels=batch, use_cache=False).loss
     if run.scaler is None:
         loss.backward()
     else:

@@ -1,0 +1,165 @@
+"""``python main.py train-bench``: training steps of our configurations, and of nanoGPT's model, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from explorer.cli_config import changed
+from explorer.config import RunConfig
+from explorer.engine.device import environment
+from explorer.engine.errors import BadRequest
+from explorer.engine.training_speed import TrainingSpeed, of_nanogpt, of_ours
+from explorer.optimizations import registry
+from explorer.results.atomic import check_target, replaced
+from explorer.results.environment import DeviceInfo
+from explorer.results.export import Cell, text_writer, write_rows
+from explorer.results.proof import Profile, short_name
+
+PARTS: Mapping[str, str] = {
+    "attention": r"flash|fmha|sdpa|attention|cudnn_generated",
+    "loss": r"softmax|nll_loss|cross_entropy",
+    "matrix products": r"gemm|nvjet|cutlass|xmma|cublas|splitK",
+    "AdamW and clipping": r"Adam|multi_tensor|lpnorm|foreach",
+    "GeLU": r"gelu|tanh|_pow_",
+    "layer norm, residual": r"layer_norm|var_mean|rsqrt",
+    "embedding": r"embedding|index_put|indexFunc",
+    "copies": r"^Mem|copy|_to_copy",
+}
+"""Parts of a step by what is found in their kernels' names; the first that fits. Inductor names what it fused."""
+KERNELS = 25
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print a table, and return the exit status: 0, or 2 for a wrong request."""
+    args = _parser().parse_args(argv)
+    try:
+        _measure(args)
+    except ValueError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python main.py train-bench", description=__doc__)
+    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch", type=int, action="append", help="sequences a step; repeat for more (default 8)")
+    parser.add_argument("--seq", type=int, default=1024)
+    parser.add_argument("--steps", type=int, default=20, help="steps that count, a arm (default 20)")
+    parser.add_argument(
+        "--set",
+        dest="arms",
+        action="append",
+        default=[],
+        metavar="TOGGLE=LEVEL[,…]",
+        help="an arm of ours with these, dropout off; repeat for more",
+    )
+    parser.add_argument("--nanogpt", type=Path, metavar="FOLDER", help="a clone of nanoGPT, whose model is an arm, too")
+    parser.add_argument("--graph", action="store_true", help="nanoGPT with a CUDA graph of its step besides")
+    parser.add_argument("--account", action="store_true", help="take a step of each arm apart by kernels")
+    parser.add_argument("--csv", type=Path, metavar="FILE")
+    return parser
+
+
+def _measure(args: argparse.Namespace) -> None:
+    if args.csv is not None:
+        check_target(args.csv)
+    if args.steps < 1:
+        raise ValueError(f"--steps is {args.steps}; it must be at least 1")
+    here = environment()
+    device = here.device(args.device)
+    if device.kind != "cuda":
+        raise ValueError("train-bench needs a CUDA device")
+    say = sys.stdout.write
+    say(f"{device.name}, torch {here.torch}, triton {here.triton}, transformers {here.transformers}; {args.model}\n")
+    say(f"T = {args.seq}, AdamW, clipping at 1.0, real text, dropout off; medians of {args.steps} steps\n\n")
+    say(f"{'B':>4} {'ms/step':>9} {'p95':>8} {'tokens/s':>10} {'reserved':>10} {'first':>7} {'loss':>8}  arm\n")
+    rows: list[dict[str, Cell]] = []
+    for batch in args.batch or [8]:
+        config = RunConfig(model=args.model, device=device.id, batch=batch, seq=args.seq)
+        config = registry.with_level(config, "dropout", "off")
+        for name, measure in _arms(args, config, device):
+            try:
+                speed = measure()
+            except (BadRequest, torch.OutOfMemoryError) as error:
+                say(f"{batch:>4}  {name}: {getattr(error, 'why', 'out of memory')}\n")
+                continue
+            row = _row(name, batch, speed)
+            rows.append(row)
+            say(_line(row) + "\n")
+            if speed.profile is not None:
+                say(account(speed.profile) + "\n")
+            sys.stdout.flush()
+    if args.csv is not None and rows:
+        with replaced(args.csv) as file, text_writer(file) as text:
+            write_rows(text, rows)
+
+
+def _arms(
+    args: argparse.Namespace, config: RunConfig, device: DeviceInfo
+) -> Iterator[tuple[str, Callable[[], TrainingSpeed]]]:
+    """Names, and what measures each."""
+    how = {"steps": args.steps, "profiled": args.account}
+    for settings in args.arms:
+        asked = changed(config, settings) if settings else config
+        yield settings or "nothing set", partial(of_ours, asked, device, **how)
+    if args.nanogpt is not None:
+        yield "nanoGPT, compiled", partial(of_nanogpt, config, device, args.nanogpt, graphed=False, **how)
+        if args.graph:
+            yield (
+                "nanoGPT, compiled, CUDA graph",
+                partial(of_nanogpt, config, device, args.nanogpt, graphed=True, **how),
+            )
+
+
+def _row(name: str, batch: int, speed: TrainingSpeed) -> dict[str, Cell]:
+    ordered = sorted(speed.step_ms)
+    return {
+        "arm": name,
+        "batch": batch,
+        "step_ms_median": speed.step_ms_median,
+        "step_ms_p95": ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
+        "tokens_per_s_median": speed.tokens_per_s,
+        "peak_reserved_bytes": speed.peak_reserved_bytes,
+        "first_step_s": speed.first_s,
+        "loss_mean": statistics.fmean(speed.losses),
+    }
+
+
+def _line(row: Mapping[str, Cell]) -> str:
+    gib = float(row["peak_reserved_bytes"] or 0) / 2**30
+    times = f"{row['step_ms_median']:>9.2f} {row['step_ms_p95']:>8.2f} {row['tokens_per_s_median']:>10,.0f}"
+    rest = f"{gib:>6.2f} GiB {row['first_step_s']:>5.1f} s {row['loss_mean']:>8.4f}  {row['arm']}"
+    return f"{row['batch']:>4} {times} {rest}"
+
+
+def part_of(kernel: str) -> str:
+    """The part of a training step that ``kernel`` belongs to, by its name."""
+    for part, pattern in PARTS.items():
+        if re.search(pattern, kernel, re.IGNORECASE):
+            return part
+    return "other element-wise"
+
+
+def account(profile: Profile) -> str:
+    """One step in milliseconds by part, the time in which nothing ran, and its longest kernels."""
+    by_part: defaultdict[str, float] = defaultdict(float)
+    for kernel in profile.kernels:
+        by_part[part_of(kernel.name)] += kernel.total_us / 1e3
+    lines = [f"      {ms:8.2f} ms  {part}" for part, ms in sorted(by_part.items(), key=lambda item: -item[1])]
+    launches = f"{profile.launches or 0} launches"
+    lines.append(f"      {max(0.0, profile.step_ms - profile.busy_ms):8.2f} ms  nothing ran ({launches})")
+    lines += [
+        f"        {k.total_us / 1e3:8.3f} ms {k.count:>4} x  {short_name(k.name)}" for k in profile.kernels[:KERNELS]
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,161 @@
+"""compile and cuda_graph: the same training as without, and everything as before afterwards.
+
+On the CPU torch.compile records and differentiates the model but leaves the kernels to torch (aot_eager): what Inductor
+and CUDA graphs do is seen on a GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+from toggle_bench import CPU, config_with, device_info, loss_and_gradients, run_of, small_gpt2, state_of, tokens
+
+from explorer.config import RunConfig
+from explorer.engine.device import environment
+from explorer.engine.no_waits import no_waits
+from explorer.engine.session import Session
+from explorer.optimizations import compiled, registry
+from explorer.results.environment import DeviceInfo
+
+LEVELS = ["blocks", "model"]
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    yield
+    torch._dynamo.reset()
+
+
+def graphs() -> int:
+    """How many were compiled since the counters were cleared."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("level", LEVELS)
+def test_that_a_compiled_model_gives_the_same_loss_and_gradients_and_leaves_nothing_behind(level: str) -> None:
+    ids = tokens(2, 16)
+    loss, gradients = loss_and_gradients(run_of(small_gpt2(), RunConfig()), ids)
+    run = run_of(small_gpt2(), config_with("compile", level))
+    before = state_of(run)
+    with ExitStack() as stack, no_waits():
+        registry.enter(stack, run)
+        torch._dynamo.utils.counters.clear()
+        found_loss, found = loss_and_gradients(run, ids)
+        # One compilation of the model, or of a block that serves all three.
+        assert graphs() == 1
+        with compiled.as_written(run.model) as was_compiled:
+            assert was_compiled
+            seen: list[str] = []
+            run.model.transformer.h[1].register_forward_hook(lambda *_: seen.append("called"))
+            loss_and_gradients(run, ids)
+            assert seen == ["called"]
+            run.model.transformer.h[1]._forward_hooks.clear()
+        loss_and_gradients(run, ids)
+        assert graphs() == 1  # what was compiled was not lost by looking
+    assert state_of(run) == before
+    assert found_loss == pytest.approx(loss, rel=1e-6)
+    assert (found - gradients).norm() < 1e-6 * gradients.norm()
+
+
+def test_that_both_name_what_they_lack_on_a_cpu_and_graphs_refuse_what_cannot_be_recorded() -> None:
+    assert "CUDA" in registry.problems(config_with("compile", "model"), CPU)["compile"]
+    assert "CUDA" in registry.problems(config_with("cuda_graph", "on"), CPU)["cuda_graph"]
+    gpu = DeviceInfo(id="cuda:0", kind="cuda", name="a GPU", total_memory_bytes=0, capability=(9, 0), bf16=True)
+    without = dataclasses.replace(gpu, triton_problem="no C compiler")
+    assert "no C compiler" in registry.problems(config_with("compile", "model"), without)["compile"]
+    half = registry.with_level(config_with("cuda_graph", "on"), "precision", "fp16")
+    assert "scaler" in registry.problems(half, gpu)["cuda_graph"]
+    recomputed = registry.with_level(config_with("cuda_graph", "on"), "checkpointing", "all")
+    assert "random state" in registry.problems(recomputed, gpu)["cuda_graph"]
+
+
+@pytest.fixture(scope="module")
+def on_gpu(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(500)))
+    return RunConfig(
+        model=str(tiny_model), weights="pretrained", text=str(text), batch=4, seq=32, lr=1e-3, device="cuda:0"
+    ).with_level("dropout", "off")
+
+
+def losses(config: RunConfig, *changes: RunConfig, steps: int = 8) -> list[float]:
+    """Losses of ``steps`` steps of ``config``, then of as many of each of ``changes`` in the same run."""
+    device = environment().device("cuda")
+    found = []
+    with Session(config, device, download=False, report=lambda *_: None, cancelled=lambda: False) as session:
+        for index, setting in enumerate((config, *changes)):
+            if index:
+                session.change_to(session.accept(setting))
+            session.begin_segment(index)
+            for _ in range(steps):
+                session.loop.step()
+            found += [sample.loss for sample in session.loop.collect(all_of_them=True)]
+    return found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"cuda_graph": "on"},
+        {"compile": "blocks"},
+        {"compile": "model"},
+        {"compile": "model", "cuda_graph": "on"},
+        {"compile": "model", "checkpointing": "all"},
+        {"compile": "blocks", "checkpointing": "all"},
+        {"compile": "model", "cuda_graph": "on", "optimizer": "fused", "attention": "causal"},
+    ],
+    ids=str,
+)
+def test_that_training_goes_on_through_switching_on_and_off_as_if_untouched(
+    on_gpu: RunConfig, levels: dict[str, str]
+) -> None:
+    changed = on_gpu
+    for name, level in levels.items():
+        changed = registry.with_level(changed, name, level)
+    untouched = losses(on_gpu, on_gpu, on_gpu)
+    # Float32 in another order, over 24 steps of a rate at which the loss falls by a third.
+    assert losses(on_gpu, changed, on_gpu) == pytest.approx(untouched, rel=2e-4)
+    assert untouched[-1] < 0.9 * untouched[0]
+
+
+@pytest.mark.gpu
+def test_that_a_replayed_step_is_one_launch_and_its_memory_is_counted(on_gpu: RunConfig) -> None:
+    device = environment().device("cuda")
+    peaks = {}
+    for level in ("off", "on"):
+        config = registry.with_level(dataclasses.replace(on_gpu, batch=32), "cuda_graph", level)
+        with Session(config, device, download=False, report=lambda *_: None, cancelled=lambda: False) as session:
+            session.begin_segment(0)
+            for _ in range(8):
+                session.loop.step()
+            samples = session.loop.collect(all_of_them=True)
+            peaks[level] = samples[-1].peak_allocated_bytes
+            assert samples[-1].reserved_bytes >= peaks[level]
+    # The recording keeps whole segments of the allocator, so it holds somewhat more than was alive at once.
+    assert 0.9 * peaks["off"] < peaks["on"] < 2 * peaks["off"]
+
+
+@pytest.mark.gpu
+def test_that_every_attention_can_be_compiled_and_recorded_or_is_refused(on_gpu: RunConfig) -> None:
+    info = device_info("cuda")
+    plain = losses(on_gpu, steps=6)
+    for level in registry.by_name("attention").level_ids():
+        for extra in ({"cuda_graph": "on"}, {"compile": "model"}):
+            config = registry.with_level(on_gpu, "attention", level)
+            for name, value in extra.items():
+                config = registry.with_level(config, name, value)
+            if level == "flash":
+                config = registry.with_level(config, "precision", "bf16")
+            if level == "cudnn":
+                config = registry.with_level(config, "precision", "bf16")
+            if registry.problems(config, info):
+                continue
+            assert losses(config, steps=6) == pytest.approx(plain, rel=2e-2), (level, extra)
