@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from explorer.engine.errors import Cancelled
 from explorer.engine.generation import GenerationLoop
@@ -29,7 +30,7 @@ SMALLEST_SCALE = 2.0**-20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numerics:
-    """One arm's numbers. All tensors are on the host."""
+    """One arm's numbers. All tensors are on the host, those of the exact arm in float64."""
 
     arm: Arm
     activation: str
@@ -151,7 +152,7 @@ def _cause(run: Run, tokens: Tensor) -> str:
 
 
 def _forward(run: Run, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits and each block's output for the first row of ``tokens`` (B, T), in float32 on the host."""
+    """Logits and each block's output for the first row of ``tokens`` (B, T), in at least float32 on the host."""
     kept: dict[str, Tensor] = {}
 
     def keep(name: str, output: Tensor) -> None:
@@ -168,7 +169,7 @@ def _forward(run: Run, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 def _on_host(tensor: Tensor) -> Tensor:
     # Always a copy: on the CPU one sequence's view would keep the whole batch's logits.
-    return tensor.to("cpu", torch.float32, copy=True)
+    return tensor.to("cpu", torch.promote_types(tensor.dtype, torch.float32), copy=True)
 
 
 @contextmanager
@@ -194,6 +195,48 @@ def _gradients(run: Run, norm: float) -> dict[str, Tensor]:
     rows = {"transformer.wte.weight": run.model.config.vocab_size}
     named = run.model.named_parameters()
     return {name: p.grad.detach()[: rows.get(name)].float().cpu() / shrunk for name, p in named if p.grad is not None}
+
+
+def exact_training(session: Session, cancelled: Callable[[], bool]) -> Numerics:
+    """What ``of_training`` keeps of the first step, in float64. The session's model stays in float64.
+
+    Sequence by sequence, so that it needs no more memory than the reference does; the batch's loss is the mean of
+    theirs.
+
+    Raises:
+        Cancelled: ``cancelled`` came true.
+    """
+    model = session.run.model.double()
+    tokens, _ = session.batches.next()
+    logits, blocks = _forward(session.run, tokens[:1])
+    for row in tokens:
+        if cancelled():
+            raise Cancelled
+        # Not the model's own loss: that rounds the logits to float32.
+        found = model(input_ids=row[None], use_cache=False).logits[0]
+        (functional.cross_entropy(found[:-1], row[1:]) / len(tokens)).backward()
+    gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+    return _exact(session, logits, blocks, gradients=gradients)
+
+
+def exact_generation(session: Session, along: tuple[int, ...]) -> Numerics:
+    """What ``of_generation`` keeps of the prompt and of the text ``along``, in float64, without a cache.
+
+    The session's model stays in float64.
+    """
+    loop = session.loop
+    assert isinstance(loop, GenerationLoop)
+    model, prompt = session.run.model.double(), loop.tokens
+    logits, blocks = _forward(session.run, prompt)
+    text = torch.cat([prompt[0], prompt.new_tensor(along[:-1])])
+    with torch.no_grad():
+        text_logits = model(input_ids=text[None], use_cache=False).logits[0, prompt.shape[1] - 1 :]
+    return _exact(session, logits, blocks, text_logits=_on_host(text_logits))
+
+
+def _exact(session: Session, logits: Tensor, blocks: Mapping[str, Tensor], **more: Any) -> Numerics:
+    activation = session.run.model.config.activation_function
+    return Numerics(arm=Arm(), activation=activation, logits=logits, blocks=blocks, **more)
 
 
 def of_generation(

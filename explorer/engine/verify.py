@@ -5,24 +5,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from explorer.config import RunConfig
 from explorer.engine.generation import GenerationLoop
-from explorer.engine.numerics import Numerics, of_generation, of_training
+from explorer.engine.numerics import Numerics, exact_generation, exact_training, of_generation, of_training
 from explorer.engine.reporting import Report
 from explorer.engine.session import Session, check
 from explorer.optimizations import registry
 from explorer.optimizations.references import plain_float32, torchs_own
 from explorer.results.environment import DeviceInfo
-from explorer.results.parity import FLOOR, Key, Parity, first_difference, judge
+from explorer.results.parity import Key, Parity, first_difference, judge
 
 STEPS = 20
 NEW_TOKENS = 64
 
-Known = dict[tuple[RunConfig, int], Numerics]
+Known = dict[tuple[RunConfig, int | Literal["exact"]], Numerics]
 """Numbers of arms by configuration and steps: configurations that are checked in turn share their reference."""
 
 
@@ -38,9 +39,9 @@ def parity(
 ) -> Parity:
     """``config`` on ``device`` against float32 without toggles, and against torch's own path in its precision.
 
-    Dropout is off in all three arms, since its draws differ between kernels. One model at a time is on the device;
+    Dropout is off in all arms, since its draws differ between kernels. One model at a time is on the device;
     of each arm a gradient and one sequence's logits wait in host memory. Where the device's does not suffice (the
-    reference takes the most), all three run with half the batch, or less.
+    reference takes the most), all run with half the batch, or less.
 
     Args:
         steps: of training. Generation writes ``NEW_TOKENS``, or as many as the model's context has room for.
@@ -89,6 +90,18 @@ def _parity(
             known[config, steps] = run(arm, config, along)
         return known[config, steps]
 
+    def exact(config: RunConfig, reference: Numerics) -> Numerics:
+        if (config, "exact") not in known:
+            with Session(config, device, download=download, report=report, cancelled=cancelled) as session:
+                session.begin_segment(0)
+                report("parity, float64: the first pass once more", None, None, "")
+                known[config, "exact"] = (
+                    exact_training(session, cancelled)
+                    if config.workload == "train"
+                    else exact_generation(session, reference.tokens)
+                )
+        return known[config, "exact"]
+
     plain = plain_float32(config)
     asked = dataclasses.replace(plain, levels=registry.with_level(config, "dropout", "off").levels)
     check(asked, device)
@@ -96,14 +109,15 @@ def _parity(
     own = torchs_own(asked, reference.activation)
     yardstick = once("torch's own path", own, reference.tokens)
     found = yardstick if asked == own else run("as asked", asked, reference.tokens)
+    # In 16 bits torch's own path alone says what rounding does.
+    in_float32 = own.level("precision") is own.level("weight_dtype") is None
     losses = reference.arm.losses
     return Parity(
         measures=judge(
             errors(reference, found),
             errors(reference, yardstick),
             descent=1 - min(losses) / max(losses) if losses else 0.0,
-            # In float32 torch's own path rounds as the reference does; in 16 bits it alone says what rounding does.
-            limit=FLOOR if own.level("precision") is own.level("weight_dtype") is None else math.inf,
+            rounding=errors(exact(plain, reference), reference) if in_float32 else None,
         ),
         reference=reference.arm,
         yardstick=yardstick.arm,

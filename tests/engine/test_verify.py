@@ -67,9 +67,9 @@ def at(config: RunConfig, **levels: str) -> RunConfig:
     return config
 
 
-def checked(config: RunConfig, known: verify.Known | None = None, **levels: str) -> Parity:
+def checked(config: RunConfig, known: verify.Known | None = None, steps: int = STEPS, **levels: str) -> Parity:
     return verify.parity(
-        at(config, **levels), CPU, steps=STEPS, report=lambda *_: None, cancelled=lambda: False, known=known
+        at(config, **levels), CPU, steps=steps, report=lambda *_: None, cancelled=lambda: False, known=known
     )
 
 
@@ -185,6 +185,61 @@ def test_that_in_float32_torchs_own_path_does_not_excuse_its_own_error(
         parity = checked(tiny, gelu="torch", attention=attention)
         assert not parity.ok
         assert parity.worst.endswith("the forward pass is off from transformer.h.0 on")
+
+
+@pytest.fixture
+def trained(text_file: Path) -> RunConfig:
+    """The bundled model. Its attention's gradients cancel, so that float32 itself is off by 1e-4 and more."""
+    return RunConfig(model="mini", weights="bundled", device="cpu", text=str(text_file), batch=1, seq=64)
+
+
+def test_that_torchs_own_float32_path_is_within_tolerance_on_a_trained_model(
+    trained: RunConfig, known: verify.Known
+) -> None:
+    for levels in ({"attention": "sdpa"}, {"attention": "sdpa", "gelu": "torch"}):
+        parity = checked(trained, known, steps=1, **levels)
+        assert parity.ok, parity.worst
+        assert max(measure.value for measure in parity.of("gradient")) > 3e-5
+
+
+def _tf32(x: torch.Tensor) -> torch.Tensor:
+    """``x`` rounded to TF32's ten bits of mantissa."""
+    return ((x.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize("model", ["tiny", "trained"])
+@pytest.mark.parametrize("attention", ["naive", "sdpa"], ids=["beside the yardstick", "as the yardstick itself"])
+def test_that_products_that_round_as_tf32_does_are_found_in_float32(
+    model: str, attention: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, known: verify.Known
+) -> None:
+    class Rounding(torch.nn.GELU):
+        """What c_proj multiplies, in TF32; the same gradient."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            exact = super().forward(x)
+            return exact + (_tf32(exact.detach()) - exact.detach())
+
+    config: RunConfig = request.getfixturevalue(model)
+    before = {key: numbers for key, numbers in known.items() if not key[0].levels or key[1] == "exact"}
+    monkeypatch.setattr(fused_gelu, "_module", lambda level: Rounding(approximate="tanh"))
+    parity = checked(config, before, steps=1, gelu="torch", attention=attention)
+    assert not parity.ok
+    assert "the forward pass is off from transformer.h.0 on" in parity.worst
+
+
+def test_that_the_exact_numbers_are_those_of_float64(tiny: RunConfig) -> None:
+    known: verify.Known = {}
+    checked(tiny, known, attention="sdpa")
+    exact = known[verify.plain_float32(tiny), "exact"]
+    tokens = data.token_stream(tiny, bundled(), download=False, progress=lambda *_: None, cancelled=lambda: False)
+    with data.Batches(tokens, batch=2, seq=32, seed=0, device=torch.device("cpu")) as batches:
+        ids, _ = batches.next()
+    model = GPT2LMHeadModel.from_pretrained(tiny.model, attn_implementation="eager").double().eval()
+    logits = model(ids).logits
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    torch.testing.assert_close(exact.logits, logits[0].detach(), rtol=0, atol=1e-12)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(exact.gradients[name], parameter.grad, rtol=1e-9, atol=1e-14)
 
 
 def test_that_the_losses_may_part_by_the_gradients_error_of_their_descent(tiny: RunConfig) -> None:

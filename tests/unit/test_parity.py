@@ -25,7 +25,7 @@ def made(errors: dict[Key, float], torchs: dict[Key, float], /, **fields: Any) -
     return Parity(measures=judge(errors, torchs), **values)
 
 
-def allowed(key: Key, yardstick: dict[Key, float], **settings: float) -> float:
+def allowed(key: Key, yardstick: dict[Key, float], **settings: Any) -> float:
     (measure,) = judge({key: 1.0}, yardstick, **settings)
     return measure.allowed
 
@@ -51,10 +51,19 @@ def test_that_the_loss_may_be_off_by_the_gradients_error_of_its_descent() -> Non
     assert allowed(("loss", ""), yardstick, descent=0.25) == pytest.approx(0.00501)
 
 
-def test_that_a_yardstick_that_is_off_too_far_counts_as_its_limit_but_in_the_loss() -> None:
-    yardstick: dict[Key, float] = {("logits", ""): 0.2, ("loss", ""): 0.2}
-    assert allowed(("logits", ""), yardstick, limit=1e-5) == pytest.approx(3e-5)
-    assert allowed(("loss", ""), yardstick, limit=1e-5) == pytest.approx(0.40001)
+def test_that_in_float32_torchs_own_error_counts_at_most_as_what_rounding_does_but_in_the_loss() -> None:
+    yardstick: dict[Key, float] = {
+        ("logits", ""): 0.2,
+        ("loss", ""): 0.2,
+        ("gradient", "a"): 0.2,
+        ("gradient", "b"): 1e-6,
+    }
+    rounding: dict[Key, float] = {("logits", ""): 3e-4, ("gradient", ""): 2e-4, ("gradient", "a"): 5e-4}
+    assert allowed(("logits", ""), yardstick, rounding=rounding) == pytest.approx(6.1e-4)
+    assert allowed(("loss", ""), yardstick, rounding=rounding) == pytest.approx(0.40001)
+    assert allowed(("gradient", "a"), yardstick, rounding=rounding) == pytest.approx(1.01e-3)
+    assert allowed(("gradient", "b"), yardstick, rounding=rounding) == pytest.approx(1.2e-5)
+    assert allowed(("block", "h.0"), {("block", "h.0"): 0.2}, rounding=rounding) == 1e-5
 
 
 @pytest.mark.parametrize("yardstick", [{}, {("logits", ""): INF}, {("logits", ""): math.nan}], ids=str)
