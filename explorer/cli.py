@@ -261,15 +261,16 @@ def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored
     if args.workload == "generate":
         print(flush=True)  # ends the text's last line
         out = sys.stderr
-    for row in rows:
+    for index, row in enumerate(rows):
         if row["n"]:
-            print(_line(row), file=out)
+            assert record_of_run is not None
+            print(_line(row, record_of_run.segments[index].config), file=out)
     if number is not None:
         print(f"stored as run {number}", file=sys.stderr)
 
 
-def _line(row: dict[str, str | int | float | bool | None]) -> str:
-    """One segment in words: medians with their units."""
+def _line(row: dict[str, str | int | float | bool | None], config: RunConfig) -> str:
+    """One segment, which ran with ``config``, in words: medians with their units."""
 
     def number(name: str) -> float:
         value = row[name]
@@ -283,7 +284,8 @@ def _line(row: dict[str, str | int | float | bool | None]) -> str:
         f"n = {row['n']}{'' if row['settled'] else ', still warming up'},",
     ]
     if row["peak_allocated_bytes"] is not None:
-        parts.append(f"peak {number('peak_allocated_bytes') / 2**30:.2f} GiB")
+        peak_bytes = number("peak_allocated_bytes")
+        parts.append(f"peak {peak_bytes / 2**30:.2f} GiB{cli_forecast.against(config, peak_bytes)}")
     if row["loss_last"] is not None:
         parts.append(f"loss {number('loss_first'):.3f} -> {number('loss_last'):.3f}")
     return " ".join(parts)

@@ -63,6 +63,15 @@ def in_words(config: RunConfig, expected: Forecast, free_bytes: int | None, larg
     return "\n".join(lines)
 
 
+def against(config: RunConfig, peak_bytes: float) -> str:
+    """The forecast beside a measured peak, in brackets; empty where there is none: in generation, or on a CPU."""
+    shape = shape_of(config.model)
+    if config.workload != "train" or shape is None or config.device == "cpu":
+        return ""
+    expected_bytes = memory_forecast(config, shape).peak_bytes
+    return f" (forecast {expected_bytes / GIB:.2f}, {expected_bytes / peak_bytes - 1:+.1%})"
+
+
 def _free(config: RunConfig, memory_gib: float | None) -> int | None:
     """What is free, as asked or on the device, in bytes; None on a CPU."""
     if memory_gib is not None:

@@ -28,6 +28,7 @@ class ForecastBar(QWidget):
         self.setAccessibleName(tr("Memory forecast"))
         self._dark = False
         self._expected: Forecast | None = None
+        self._of: tuple[RunConfig, DeviceInfo | None] | None = None
         self._words = QLabel()
         self._words.setObjectName("forecast_words")
         self._words.setWordWrap(True)
@@ -44,7 +45,10 @@ class ForecastBar(QWidget):
         return self._words.text()
 
     def show_config(self, config: RunConfig, device: DeviceInfo | None) -> None:
-        """Forecast ``config`` on ``device``."""
+        """Forecast ``config`` on ``device``; what was measured of it stays until one of them changes."""
+        if self._of == (config, device):
+            return
+        self._of = (config, device)
         free_bytes = None if device is None else device.free_for_a_run_bytes
         shape = shape_of(config.model) if config.workload == "train" else None
         self._expected = None

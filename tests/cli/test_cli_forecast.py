@@ -4,7 +4,11 @@ import json
 
 import pytest
 
+from explorer.cli_forecast import GIB, against
+from explorer.config import RunConfig
 from explorer.entry import main
+from explorer.models import MODELS
+from explorer.optimizations.forecasting import memory_forecast
 
 
 def test_that_a_forecast_says_its_parts_and_the_largest_batch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,3 +43,11 @@ def test_that_what_will_not_fit_is_said_with_status_1(capsys: pytest.CaptureFixt
 def test_that_a_wrong_request_is_explained(capsys: pytest.CaptureFixture[str], wrong: list[str], words: str) -> None:
     assert main(["forecast", *wrong]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_that_a_measured_peak_has_its_forecast_beside_it_where_there_is_one() -> None:
+    config = RunConfig(batch=8, device="cuda:0")
+    expected = memory_forecast(config, MODELS["gpt2"]).peak_bytes
+    assert against(config, expected / 1.25) == f" (forecast {expected / GIB:.2f}, +25.0%)"
+    assert against(RunConfig(device="cpu"), GIB) == ""
+    assert against(RunConfig(workload="generate", device="cuda:0"), GIB) == ""

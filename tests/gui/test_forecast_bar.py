@@ -82,3 +82,6 @@ def test_that_flipping_a_toggle_moves_the_forecast_and_a_run_is_held_against_it(
     assert "the forecast was" in bar.words()
     assert "(-2.0%)" in bar.words()
     bench.end(start)
+    assert "(-2.0%)" in bar.words()  # it stays after the run, until a setting changes
+    window.panels.toggles.edited.emit(bench.config.with_level("gelu", "torch"))
+    assert "a step," in bar.words()
