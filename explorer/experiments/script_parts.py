@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from explorer.optimizations.snippet import Snippet
 
-ONCE = ("optimizer", "loss", "backward", "update", "cache", "prefill", "decode")
+ONCE = ("loss", "backward", "update", "step", "cache", "prefill", "decode")
 """Places that hold one snippet's lines only."""
 
 
@@ -23,6 +23,7 @@ class Parts:
     setup: list[str] = field(default_factory=list)
     around: list[str] = field(default_factory=list)
     forward: list[str] = field(default_factory=list)
+    optimizer: list[str] = field(default_factory=list)
     before_steps: list[str] = field(default_factory=list)
     one: dict[str, str] = field(default_factory=dict)
 
@@ -35,6 +36,7 @@ class Parts:
         self.imports += snippet.imports
         self.around += snippet.around
         self.forward += snippet.forward
+        self.optimizer += snippet.optimizer
         if snippet.definitions:
             self.definitions.append(snippet.definitions.strip("\n"))
         for place in ("setup", "before_steps"):

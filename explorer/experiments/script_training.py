@@ -87,7 +87,7 @@ def _text(config: RunConfig) -> tuple[list[str], str]:
 
 
 def _main(config: RunConfig, parts: Parts) -> str:
-    adamw = f"torch.optim.AdamW(model.parameters(), lr={config.lr!r}, weight_decay={config.weight_decay!r})"
+    options = ", ".join([f"lr={config.lr!r}", f"weight_decay={config.weight_decay!r}", *parts.optimizer])
     body = "\n".join(
         [
             "parser = argparse.ArgumentParser()",
@@ -104,7 +104,7 @@ def _main(config: RunConfig, parts: Parts) -> str:
             "model.train()",
             *parts.setup,
             "",
-            f"optimizer = {parts.the('optimizer', adamw)}",
+            f"optimizer = torch.optim.AdamW(model.parameters(), {options})",
             *parts.before_steps,
             "torch.manual_seed(SEED)  # of dropout",
             "losses = []",
@@ -123,8 +123,13 @@ def _loop(config: RunConfig, parts: Parts) -> str:
     ]
     if config.grad_clip:
         step.append(f"torch.nn.utils.clip_grad_norm_(model.parameters(), {config.grad_clip!r})")
+    step.append(parts.the("update", "optimizer.step()"))
+    before, replaced = "", parts.the("step", "")
+    if replaced:
+        body = _indent("\n".join([*step, "return loss.detach()"]))
+        before = f"\ndef train_step(tokens):\n{body}\n\ntrain_step = {replaced}\n"
+        step = ["loss = train_step(tokens).clone()  # the next replay overwrites it"]
     step += [
-        parts.the("update", "optimizer.step()"),
         "losses.append(loss.detach())  # on the device: reading it would wait for the step",
         "if len(losses) == LOG_EVERY or step == steps:",
         "    values = torch.stack(losses).tolist()",
@@ -135,7 +140,7 @@ def _loop(config: RunConfig, parts: Parts) -> str:
         "    began = time.perf_counter()",
     ]
     body = _indent("\n".join(step))
-    return f"for step, tokens in zip(range(1, steps + 1), batches(stream, device)):\n{body}"
+    return f"{before}for step, tokens in zip(range(1, steps + 1), batches(stream, device)):\n{body}"
 
 
 def _indent(lines: str) -> str:

@@ -13,6 +13,34 @@ from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile
 
+RECORDED = '''\
+class Recorded:
+    """``train_step``: three times launch by launch, then recorded as one CUDA graph and replayed."""
+
+    def __init__(self, train_step, optimizer):
+        self.train_step, self.optimizer = train_step, optimizer
+        self.steps, self.graph = 0, None
+
+    def __call__(self, tokens):
+        if self.steps < 3:  # kernels load, and the optimizer makes its state
+            self.steps += 1
+            current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                loss = self.train_step(tokens)
+            current.wait_stream(side)
+            return loss
+        if self.graph is None:
+            self.tokens, self.graph = tokens.clone(), torch.cuda.CUDAGraph()
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.cuda.empty_cache()
+            with torch.cuda.graph(self.graph):
+                self.loss = self.train_step(self.tokens)
+        self.tokens.copy_(tokens)
+        self.graph.replay()
+        return self.loss
+'''
+
 
 class CudaGraph(Optimization):
     name = "cuda_graph"
@@ -72,8 +100,13 @@ for tokens in batches:
             return None
         return "CUDA graphs need a CUDA device; this device is a CPU"
 
-    def snippet(self, level: str, config: RunConfig) -> Snippet | None:
-        return None
+    def snippet(self, level: str, config: RunConfig) -> Snippet:
+        return Snippet(
+            definitions=RECORDED,
+            before_steps="torch.set_autocast_cache_enabled(False)  # a cast from before would not be recorded",
+            optimizer=("capturable=True",),
+            step="Recorded(train_step, optimizer)",
+        )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

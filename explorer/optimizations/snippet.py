@@ -21,8 +21,8 @@ class Snippet:
     """Context managers that all steps run in."""
     forward: tuple[str, ...] = ()
     """Context managers that each forward pass runs in."""
-    optimizer: str = ""
-    """Expression in place of AdamW's."""
+    optimizer: tuple[str, ...] = ()
+    """Keyword arguments of AdamW, besides learning rate and weight decay."""
     before_steps: str = ""
     """Once, when the optimizer is made: training only."""
     loss: str = ""
@@ -31,6 +31,8 @@ class Snippet:
     """In place of ``loss.backward()``."""
     update: str = ""
     """In place of ``optimizer.step()``."""
+    step: str = ""
+    """Expression for what is called in place of ``train_step``, which takes ``tokens`` and returns the loss."""
     cache: str = ""
     """In place of the line that makes generation's cache."""
     prefill: str = ""
