@@ -8,6 +8,9 @@ products take that to dx and dW at once, in the forward pass. So the logits exis
 the products, and nothing is computed twice. Peak memory beyond x, W and their gradients: one chunk of
 logits (at most 1 GiB) and dW in float32; plain, it is z, its float32 copy, and both of their gradients.
 
+Rows of W beyond the classes, which only pad it to a better size, take no part: their logits count as -inf, and their
+gradients are zero.
+
     products   6 R V D FLOP, as in the plain form
     kernel     reads z twice (the second time out of the L2 cache), writes dz: 2 R V e bytes to and from memory at
                least, with e bytes an element; some 10 FLOP an element
@@ -38,7 +41,7 @@ _CHUNK_BYTES = 1 << 30
 _ALIGN = 64
 
 
-@triton.jit
+@triton.jit(repr=lambda specialization: "cross_entropy")
 def _cross_entropy(
     z_ptr, stride, target_ptr, loss_ptr, columns, ignored, GRADIENT: tl.constexpr, COLUMNS: tl.constexpr
 ):
@@ -112,7 +115,7 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def _run(
-    x: Tensor, weight: Tensor, target: Tensor, ignored: int, x_gradient: bool, weight_gradient: bool
+    x: Tensor, weight: Tensor, target: Tensor, classes: int, ignored: int, x_gradient: bool, weight_gradient: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """The loss, the number of rows that count, and dx and dW of their sum (None where not asked for)."""
     rows, columns = x.shape[0], weight.shape[0]
@@ -128,7 +131,7 @@ def _run(
         z = buffer[:height, :columns]
         torch.mm(x[part], weight.t(), out=z)
         run(
-            _cross_entropy, (height,), x, z, stride, target[part], losses[part], columns, ignored,
+            _cross_entropy, (height,), x, z, stride, target[part], losses[part], classes, ignored,
             GRADIENT=x_gradient or weight_gradient, COLUMNS=_COLUMNS, num_warps=_WARPS,
         )  # fmt: skip
         if dx is not None:
@@ -141,12 +144,14 @@ def _run(
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, target: Tensor, ignored: int, dtype: torch.dtype) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, target: Tensor, classes: int, ignored: int, dtype: torch.dtype
+    ) -> Tensor:
         x_gradient, weight_gradient = ctx.needs_input_grad[:2]
         with torch.autocast(x.device.type, enabled=False):
             loss, counted, dx, dw = _run(
-                x.to(dtype), weight.to(dtype), target, ignored, x_gradient, weight_gradient
-            )  # fmt: skip
+                x.to(dtype), weight.to(dtype), target, classes, ignored, x_gradient, weight_gradient
+            )
         ctx.gradients = dx, dw
         ctx.save_for_backward(counted)
         ctx.dtypes = x.dtype, weight.dtype
@@ -165,18 +170,60 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (
             None if dx is None else _scaled(dx, factor, x_dtype),
             None if dw is None else _scaled(dw, factor, weight_dtype),
-            None, None, None,
+            None, None, None, None,
         )  # fmt: skip
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index: int = -100) -> Tensor:
+# For torch.compile, which cannot look into a launch over part of a buffer: to it, this is one operator.
+@torch.library.custom_op("explorer::linear_cross_entropy", mutates_args=())
+def _operator(
+    x: Tensor, weight: Tensor, target: Tensor, classes: int, ignored: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    with torch.autocast(x.device.type, enabled=False):
+        loss, counted, dx, dw = _run(x.to(dtype), weight.to(dtype), target, classes, ignored, True, True)
+    assert dx is not None
+    assert dw is not None
+    return loss, counted, dx, dw
+
+
+@_operator.register_fake
+def _(
+    x: Tensor, weight: Tensor, target: Tensor, classes: int, ignored: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return (
+        x.new_empty((), dtype=torch.float32),
+        target.new_empty(()),
+        x.new_empty(x.shape, dtype=dtype),
+        weight.new_empty(weight.shape, dtype=torch.float32),
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.dtypes = inputs[0].dtype, inputs[1].dtype
+
+
+def _differentiate(ctx: Any, dloss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    counted, dx, dw = ctx.saved_tensors
+    factor = dloss.float() / counted.clamp(min=1)
+    x_dtype, weight_dtype = ctx.dtypes
+    return (dx * factor).to(x_dtype), (dw * factor).to(weight_dtype), None, None, None, None
+
+
+_operator.register_autograd(_differentiate, setup_context=_keep)
+
+
+def linear_cross_entropy(
+    x: Tensor, weight: Tensor, target: Tensor, ignore_index: int = -100, classes: int | None = None
+) -> Tensor:
     """Mean cross entropy of the logits ``x @ weight.T`` against ``target``, without holding the logits.
 
     ``x`` (..., D) and ``weight`` (V, D) on a CUDA device, ``target`` (...) int64 there too. Under autocast the
-    products are in its dtype and ``x`` and ``weight`` may be in any; otherwise both are of one dtype.
+    products are in its dtype and ``x`` and ``weight`` may be in any; otherwise both are of one dtype. ``classes``:
+    how many rows of ``weight`` count, from the first on; all of them by default.
 
     Returns the float32 scalar loss over the targets other than ``ignore_index`` (NaN where there are none, or where
-    a target is outside 0 to V - 1). Differentiable once, in ``x`` and ``weight``, in their own dtypes. Never
+    a target is not one of the classes). Differentiable once, in ``x`` and ``weight``, in their own dtypes. Never
     synchronises. Not deterministic beyond what torch's matrix products are.
 
     Raises:
@@ -198,8 +245,13 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor, ignore_index
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     if weight.dtype != x.dtype and not torch.is_autocast_enabled(kind):
         raise ValueError(f"weight is {weight.dtype}; x is {x.dtype}: outside autocast these must be equal")
+    classes = weight.shape[0] if classes is None else classes
+    if not 0 < classes <= weight.shape[0]:
+        raise ValueError(f"classes is {classes}; weight of {tuple(weight.shape)} allows 1 to {weight.shape[0]}")
     rows, target = x.reshape(-1, x.shape[-1]), target.reshape(-1).contiguous()
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        return _LinearCrossEntropy.apply(rows, weight, target, ignore_index, dtype)
+        if torch.compiler.is_compiling():
+            return _operator(rows, weight, target, classes, ignore_index, dtype)[0]
+        return _LinearCrossEntropy.apply(rows, weight, target, classes, ignore_index, dtype)
     with torch.autocast(kind, enabled=False):
-        return _run(rows.to(dtype), weight.to(dtype), target, ignore_index, False, False)[0]
+        return _run(rows.to(dtype), weight.to(dtype), target, classes, ignore_index, False, False)[0]

@@ -17,6 +17,7 @@ from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
+from explorer.optimizations.loss_impl import LossImpl
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
 from explorer.optimizations.vocab_padding import VocabPadding
@@ -32,6 +33,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     KvCache(),
     FusedGelu(),
     VocabPadding(),
+    LossImpl(),
     DecoderCode(),
     DecodeGraph(),
     Compiled(),

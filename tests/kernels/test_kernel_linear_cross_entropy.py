@@ -68,6 +68,37 @@ def test_that_the_chunks_are_whole_tiles_within_the_limit():
     assert [file._chunk(rows, 50257, 2) for rows in (0, 1, 9, 513)] == [1, 1, 3, 256]
 
 
+def test_that_rows_beyond_the_classes_take_no_part(place, as_exact_as_torch):
+    """Random weights in them, so that a logit of theirs would be seen."""
+    x, weight, target = case(place, columns=130)
+    target %= 101
+    loss, dx, dw = with_gradients(linear_cross_entropy, x, weight, target, classes=101)
+    exact = with_gradients(reference.linear_cross_entropy, x.double(), weight[:101].double(), target)
+    by_torch = with_gradients(torchs, x, weight[:101], target)
+    for ours, theirs, right in zip((loss, dx, dw[:101]), by_torch, exact, strict=True):
+        as_exact_as_torch(ours, theirs, right)
+    assert not dw[101:].any()
+
+
+def test_that_torch_compile_takes_it_as_a_whole(place):
+    """Traced without a break, in its own and under autocast; one number more may differ in its last place."""
+    x, weight, target = case(place)
+
+    def plain(x, weight, target, **options):
+        return linear_cross_entropy(x * 2, weight, target, **options)
+
+    traced = torch.compile(plain, backend="aot_eager", fullgraph=True, dynamic=False)
+    for autocast in (False, place.dtype != torch.float32):
+        cast = (x.float(), weight.float()) if autocast else (x, weight)
+        with torch.autocast(place.device, dtype=place.dtype, enabled=autocast):
+            ours = with_gradients(traced, *cast, target, upstream=3.0, classes=101)
+            right = with_gradients(plain, *cast, target, upstream=3.0, classes=101)
+        for one, other in zip(ours, right, strict=True):
+            assert one.dtype == other.dtype
+            torch.testing.assert_close(one, other, rtol=4 * torch.finfo(place.dtype).eps, atol=1e-7)
+    torch._dynamo.reset()
+
+
 def test_that_ignored_targets_count_for_nothing(place, as_exact_as_torch):
     x, weight, target = case(place)
     target[2:7] = -100
@@ -187,6 +218,8 @@ def test_that_what_does_not_fit_is_refused_with_both_sides(place):
         linear_cross_entropy(x, weight, target.int())
     with pytest.raises(ValueError, match=r"weight is torch.float64; allowed"):
         linear_cross_entropy(x, weight.double(), target)
+    with pytest.raises(ValueError, match=r"classes is 102; weight of \(101, 24\) allows 1 to 101"):
+        linear_cross_entropy(x, weight, target, classes=102)
     other = torch.float16 if place.dtype == torch.float32 else torch.float32
     with pytest.raises(ValueError, match=f"weight is {other}; x is {place.dtype}"):
         linear_cross_entropy(x, weight.to(other), target)

@@ -34,6 +34,7 @@ NAMES = {
     "tanh backward": f"{ELEMENTWISE}tanh_backward_kernel_cuda{BASE}",
     "triton gelu": "gelu_forward",
     "triton gelu backward": "gelu_backward",
+    "triton loss": "cross_entropy",
     "foreach": f"{LISTS}TensorListScalarListMetadata<float, 4>, {ANON}::PointwiseOpScalarListFunctor<float, 4>>",
     "foreach norm": f"{LISTS}TensorListMetadata<1>, {ANON}::LpNormFunctor<float, 1>>",
     "fused adamw": f"{LISTS}FusedOptimizerTensorListMetadata<4>, {ANON}::FusedAdamMathFunctor<float, 4>>",
@@ -207,6 +208,22 @@ DRAWN = (("aten::native_dropout", 25),)
 )
 def test_that_dropout_is_known_by_its_masks(profile: Profile, levels: set[str]) -> None:
     assert shown("dropout", profile) == levels
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        (made(operators=(("aten::_log_softmax", 1), ("aten::nll_loss_forward", 1))), {"hf"}),
+        (made(operators=(("aten::_log_softmax", 4),)), {"chunked"}),
+        (made("triton loss"), {"fused"}),
+        (made("triton loss", operators=(("aten::_log_softmax", 4),)), set()),
+        (made("triton gelu"), set()),
+        (made(), set()),
+    ],
+    ids=lambda value: "-".join(sorted(value)) or "none" if isinstance(value, set) else "",
+)
+def test_that_the_loss_is_known_by_who_makes_its_softmax(profile: Profile, levels: set[str]) -> None:
+    assert shown("loss_impl", profile) == levels
 
 
 @pytest.mark.parametrize(

@@ -578,3 +578,95 @@ def test_that_padding_widens_the_head_and_not_the_loss() -> None:
     assert seen == [(2, 8, 96)] * 2
     assert log.widths["_log_softmax"] == {96}
     assert 128 in log.widths["mm"]
+
+
+# ---- loss_impl
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("padding", ["off", "128"])
+@pytest.mark.parametrize("level", ["chunked", "fused"])
+def test_that_a_loss_in_chunks_has_transformers_value_and_gradients(level: str, padding: str, device: str) -> None:
+    """With 48 rows in four chunks; and of a vocabulary padded to 128 rows, the rows beyond take no part."""
+    ids = tokens(2, 24, device)
+    ids[1, 5] = 0
+    results = []
+    for name in ("hf", level):
+        config = registry.with_level(RunConfig(levels=(("loss_impl", name),)), "vocab_padding", padding)
+        run = run_of(small_gpt2(width=64), config, device)
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            with OperatorLog() as log:
+                results.append(loss_and_gradients(run, ids))
+    (loss, gradients), (own_loss, own_gradients) = results
+    assert own_loss == pytest.approx(loss, rel=1e-6)
+    assert (own_gradients - gradients).norm() < 1e-5 * gradients.norm()  # 2e-7 seen
+    assert log.seen["nll_loss_forward"] == 0
+    assert log.seen["_log_softmax"] == (4 if level == "chunked" else 0)
+    assert log.widths["mm"] & {96, 128} == ({96} if padding == "off" else {128})
+
+
+def test_that_no_more_than_a_chunk_of_logits_exists() -> None:
+    with running("loss_impl", "chunked") as run:
+        sizes: list[int] = []
+        watch = torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t)
+        with OperatorLog() as log, watch:
+            run.model(input_ids=tokens(2, 24), labels=tokens(2, 24), use_cache=False)
+    assert log.widths["_log_softmax"] == {96}
+    assert log.seen["_log_softmax"] == 4
+    assert 48 * 96 not in sizes  # nor is it kept for the backward pass
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_logits_are_there_without_gradients_and_refused_with(device: str) -> None:
+    ids = tokens(2, 8, device)
+    plain = run_of(small_gpt2(width=64), RunConfig(), device).model
+    with running("loss_impl", "chunked", device=device) as run:
+        output = run.model(input_ids=ids, labels=ids)
+        assert output.logits is None
+        with pytest.raises(ValueError, match=r"loss_impl = chunked makes no logits .* torch.no_grad"):
+            run.model(input_ids=ids)
+        with torch.no_grad():
+            expected, found = plain(input_ids=ids, labels=ids), run.model(input_ids=ids, labels=ids)
+        torch.testing.assert_close(found.logits, expected.logits)
+        torch.testing.assert_close(found.loss, expected.loss)
+        torch.testing.assert_close(output.loss, expected.loss)
+
+
+# torch 2.13's own, where it traces an autograd function.
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("level", ["chunked", "fused"])
+def test_that_a_loss_in_chunks_is_compiled_with_the_model(level: str, device: str) -> None:
+    run = run_of(small_gpt2(), RunConfig(levels=(("loss_impl", level), ("attention", "causal"))), device)
+    ids = tokens(2, 24, device)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        stack.enter_context(no_waits())
+        stack.callback(torch._dynamo.reset)
+        loss, gradients = loss_and_gradients(run, ids)
+        run.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+        compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
+    assert compiled_loss == pytest.approx(loss, rel=1e-6)
+    assert (compiled_gradients - gradients).norm() < 1e-5 * gradients.norm()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("level", ["chunked", "fused"])
+def test_that_a_loss_in_chunks_takes_less_memory(level: str) -> None:
+    """Eight thousand rows of a vocabulary far wider than the model: nearly all of a step's memory is logits."""
+    peaks = {}
+    for name in ("hf", level):
+        config = RunConfig(levels=(("loss_impl", name), ("precision", "bf16")))
+        model = small_gpt2()
+        model.resize_token_embeddings(16384, mean_resizing=False)
+        run = run_of(model, config, "cuda")
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            ids = tokens(64, 128, "cuda")
+            train_step(run, ids)
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            train_step(run, ids)
+            peaks[name] = torch.cuda.max_memory_allocated() - before
+    assert peaks[level] < 0.5 * peaks["hf"], peaks
