@@ -28,12 +28,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from explorer.kernels.column_sum import column_sum
-from explorer.kernels.launch import PARTIALS, check, check_per_column, run, tl, triton
+from explorer.kernels.launch import DTYPES, PARTIALS, check, check_per_column, run, tl, triton
 
 _LARGEST = 16384
 
 
-@triton.jit
+@triton.jit(repr=lambda specialization: "layer_norm_forward")
 def _forward(
     x_ptr, r_ptr, w_ptr, b_ptr, h_ptr, y_ptr, mean_ptr, rstd_ptr, rows, columns, eps,
     ADD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -61,7 +61,7 @@ def _forward(
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(repr=lambda specialization: "layer_norm_backward")
 def _backward(
     h_ptr, w_ptr, mean_ptr, rstd_ptr, dy_ptr, dsum_ptr, dx_ptr, dr_ptr, dw_parts_ptr, db_parts_ptr,
     rows, columns, share, ADD: tl.constexpr, SPLIT: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -108,13 +108,15 @@ def _tile(columns: int, elements: int, each: int) -> tuple[int, int, int]:
     return rows, width, max(4, rows * width // (32 * each))
 
 
-def _apply(x: Tensor, r: Tensor | None, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, ...]:
-    """y, h, mean, rstd."""
+def _apply(
+    x: Tensor, r: Tensor | None, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """y in ``dtype``, h, mean, rstd."""
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     r = None if r is None else r.contiguous()
     columns = x.shape[-1]
     rows = x.numel() // columns if columns else 0
-    y = torch.empty_like(x)
+    y = torch.empty_like(x, dtype=dtype)
     h = x if r is None else torch.empty_like(r)
     mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
     if rows:
@@ -132,7 +134,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dh in ``dtype`` and in the dtype of ``h`` (one tensor where these agree), dw, db."""
     h, weight, bias, mean, rstd = saved
-    dy, w = dy.contiguous(), weight.contiguous()
+    h, dy, w = h.contiguous(), dy.contiguous(), weight.contiguous()
     dsum = None if dsum is None else dsum.contiguous()
     dx = torch.empty(h.shape, dtype=dtype, device=h.device)
     dr = dx if dtype == h.dtype else torch.empty_like(h)
@@ -155,22 +157,60 @@ def _gradients(
 
 class _LayerNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        y, h, mean, rstd = _apply(x, None, weight, bias, eps)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        y, h, mean, rstd = _apply(x, None, weight, bias, eps, dtype)
         ctx.save_for_backward(h, weight, bias, mean, rstd)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        dx, _, dw, db = _gradients(ctx.saved_tensors, dy, None, dy.dtype)
-        return dx, dw, db, None
+        dx, _, dw, db = _gradients(ctx.saved_tensors, dy, None, ctx.saved_tensors[0].dtype)
+        return dx, dw, db, None, None
+
+
+# For torch.compile, which cannot look into a launch: to it, each way is one operator.
+@torch.library.custom_op("explorer::layer_norm", mutates_args=())
+def _operator(x: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    y, _, mean, rstd = _apply(x, None, weight, bias, eps, dtype)
+    return y, mean, rstd
+
+
+@_operator.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    rows = x.shape[:-1].numel()
+    mean, rstd = (x.new_empty(rows, dtype=torch.float32) for _ in range(2))
+    return x.new_empty(x.shape, dtype=dtype), mean, rstd
+
+
+@torch.library.custom_op("explorer::layer_norm_gradients", mutates_args=())
+def _gradient_operator(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor, dy: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, _, dw, db = _gradients((x, weight, bias, mean, rstd), dy, None, x.dtype)
+    return dx, dw, db
+
+
+@_gradient_operator.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, rstd: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:3], *output[1:])
+
+
+def _differentiate(ctx: Any, dy: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    return *_gradient_operator(*ctx.saved_tensors, dy), None, None
+
+
+_operator.register_autograd(_differentiate, setup_context=_keep)
 
 
 class _AddLayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, r: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        y, h, mean, rstd = _apply(x, r, weight, bias, eps)
+        y, h, mean, rstd = _apply(x, r, weight, bias, eps, x.dtype)
         ctx.save_for_backward(h, weight, bias, mean, rstd)
         return h, y
 
@@ -189,19 +229,24 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor) -> None:
         raise ValueError(f"x of {tuple(x.shape)} has {x.shape[-1]} columns; allowed: at most {_LARGEST}")
 
 
-def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5, dtype: torch.dtype | None = None) -> Tensor:
     """LayerNorm over the last dimension of a CUDA tensor ``x`` (..., D), ``weight`` and ``bias`` (D,).
 
-    Returns a contiguous tensor of the shape and dtype of ``x``; differentiable once, in ``x``, ``weight`` and
-    ``bias``, whose dtypes may differ. What is not contiguous is copied.
+    Returns a contiguous tensor of the shape of ``x`` in ``dtype``, by default that of ``x``; differentiable once, in
+    ``x``, ``weight`` and ``bias``, whose dtypes may differ. What is not contiguous is copied.
 
     Raises:
         ValueError: a dtype, device, width or shape that is not allowed; the message gives both sides.
     """
     _check(x, weight, bias)
+    dtype = x.dtype if dtype is None else dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype is {dtype}; allowed: {', '.join(str(d) for d in DTYPES)}")
+    if torch.compiler.is_compiling():
+        return _operator(x, weight, bias, eps, dtype)[0]
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad or bias.requires_grad):
-        return _LayerNorm.apply(x, weight, bias, eps)
-    return _apply(x, None, weight, bias, eps)[0]
+        return _LayerNorm.apply(x, weight, bias, eps, dtype)
+    return _apply(x, None, weight, bias, eps, dtype)[0]
 
 
 def add_layer_norm(
@@ -224,5 +269,5 @@ def add_layer_norm(
     inputs = (x, residual, weight, bias)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         return _AddLayerNorm.apply(*inputs, eps)
-    y, h, _, _ = _apply(*inputs, eps)
+    y, h, _, _ = _apply(*inputs, eps, x.dtype)
     return h, y

@@ -249,9 +249,9 @@ def linear_cross_entropy(
     if not 0 < classes <= weight.shape[0]:
         raise ValueError(f"classes is {classes}; weight of {tuple(weight.shape)} allows 1 to {weight.shape[0]}")
     rows, target = x.reshape(-1, x.shape[-1]), target.reshape(-1).contiguous()
+    if torch.compiler.is_compiling():
+        return _operator(rows, weight, target, classes, ignore_index, dtype)[0]
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        if torch.compiler.is_compiling():
-            return _operator(rows, weight, target, classes, ignore_index, dtype)[0]
         return _LinearCrossEntropy.apply(rows, weight, target, classes, ignore_index, dtype)
     with torch.autocast(kind, enabled=False):
         return _run(rows.to(dtype), weight.to(dtype), target, classes, ignore_index, False, False)[0]

@@ -183,6 +183,7 @@ def _profile(loop: GenerationLoop, token_ms: float) -> Profile:
         steps=PROFILED_TOKENS,
         step_ms=token_ms * PROFILED_TOKENS,
         blocks=0,
+        width=0,
         vocabulary=0,
         own_kernels=own_kernels(),
         tf32_allowed=False,

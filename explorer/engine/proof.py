@@ -39,6 +39,7 @@ OF_OPERATORS = (
     "widest_product",
     "attention_softmax",
     "norms",
+    "residual_adds",
     "attention_dropout",
     "block_forwards",
 )
@@ -89,6 +90,7 @@ def _profile(session: Session, round_ms: float) -> Profile:
         steps=STEPS[run.config.workload],
         step_ms=round_ms,
         blocks=len(blocks),
+        width=run.model.config.n_embd,
         vocabulary=run.model.config.vocab_size,
         own_kernels=own_kernels(),
         tf32_allowed=torch.backends.cuda.matmul.fp32_precision == "tf32",

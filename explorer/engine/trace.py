@@ -51,6 +51,7 @@ def read_profile(
     steps: int,
     step_ms: float,
     blocks: int,
+    width: int,
     vocabulary: int,
     own_kernels: frozenset[str],
     tf32_allowed: bool,
@@ -58,6 +59,7 @@ def read_profile(
     """The Profile that a trace's ``events`` (its ``traceEvents``) come to.
 
     Args:
+        width: numbers a token in the residual stream.
         own_kernels: names of this project's Triton kernels.
 
     The other arguments become the fields of their names.
@@ -96,6 +98,7 @@ def read_profile(
         vocabulary=vocabulary,
         attention_softmax=_attention_softmax(operators),
         norms=_norms(operators),
+        residual_adds=_residual_adds(operators, width),
         attention_dropout=max(map(_dropout, operators), default=0.0),
         attention_masks=sum(map(_masked, operators)),
         block_forwards=tuple(forwards[f"{BLOCK_MARKER}{index}"] for index in range(blocks)),
@@ -177,6 +180,19 @@ def _norms(operators: list[Event]) -> tuple[Tally, ...]:
     for event in operators:
         if event["name"] == "aten::native_layer_norm":
             found[_bare(event), _dtype(event, 2)] += 1  # its third input, the weight
+    return _tallies(found)
+
+
+def _residual_adds(operators: list[Event], width: int) -> tuple[Tally, ...]:
+    found: Counter[tuple[str, str]] = Counter()
+    for event in operators:
+        shapes = event["args"].get("Input Dims", [])[:2]
+        # Equal shapes: positions, which serve every sequence, are added to the embeddings only.
+        of_stream = len(shapes) == 2 and shapes[0] == shapes[1] and shapes[0][2:] == [width]
+        if event["name"] in ("aten::add", "aten::add_") and of_stream:
+            formats = {_dtype(event, 0), _dtype(event, 1)}
+            # Of two formats the wider one results: float32, as no other meets a 16-bit one here.
+            found["add", formats.pop() if len(formats) == 1 else "float32"] += 1
     return _tallies(found)
 
 

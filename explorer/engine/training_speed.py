@@ -187,6 +187,7 @@ def _speed(session: Session, advance: Advance, steps: int, profiled: bool) -> Tr
             step_ms=statistics.median(step_ms),
             blocks=0,
             own_kernels=own_kernels(),
+            width=session.run.model.config.n_embd,
             vocabulary=session.run.model.config.vocab_size,
             tf32_allowed=False,
         )

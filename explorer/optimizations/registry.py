@@ -17,9 +17,11 @@ from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.kv_cache import KvCache
+from explorer.optimizations.layer_norm import LayerNormKernel
 from explorer.optimizations.loss_impl import LossImpl
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
+from explorer.optimizations.residual import Residual
 from explorer.optimizations.vocab_padding import VocabPadding
 from explorer.optimizations.weight_dtype import WeightDtype
 from explorer.results.environment import DeviceInfo
@@ -32,6 +34,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Attention(),
     KvCache(),
     FusedGelu(),
+    LayerNormKernel(),
+    Residual(),
     VocabPadding(),
     LossImpl(),
     DecoderCode(),

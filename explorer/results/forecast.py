@@ -57,6 +57,8 @@ class MemoryTerms:
     """The same for each of the B H T T scores."""
     gelu: PerElement | None = None
     """The same of a block's GeLU for each of its B T 4d elements, its output included."""
+    stream_bytes: int | None = None
+    """Of a number in the residual stream."""
     kept_every: int | None = None
     """Every so many blocks one keeps only its input; 0: none does."""
     update_bytes: int | None = None
@@ -132,6 +134,7 @@ class _Step:
         assert terms.attention is not None
         assert terms.scores is not None
         assert terms.gelu is not None
+        assert terms.stream_bytes is not None
         assert terms.kept_every is not None
         assert terms.update_bytes is not None
         formats = Formats(product_bytes=terms.product_bytes, drops=terms.drops)
@@ -151,14 +154,14 @@ class _Step:
 
         hidden = batch * seq * d
         scores = batch * shape.heads * seq * seq
-        # The residual stream twice, in float32; what each norm gives to a product; a mask after each half of the block.
-        stream = hidden * (2 * 4 + 2 * product + 2 * masks)
+        # The residual stream twice; what each norm gives to a product; a mask after each half of the block.
+        stream = hidden * (2 * terms.stream_bytes + 2 * product + 2 * masks)
         kept_scores = round(scores * terms.scores(formats))
         kept = hidden * terms.attention(formats) + 4 * hidden * terms.gelu(formats)
         self._block = round(stream + kept) + kept_scores
-        self._block_input = 4 * hidden
+        self._block_input = terms.stream_bytes * hidden
         # Before the blocks a mask, after them the last norm's input and output.
-        self._around = hidden * (4 + product + masks)
+        self._around = hidden * (terms.stream_bytes + product + masks)
         # Gradients on their way through a block: of the scores before and after the softmax, of the GeLU's parts.
         self._passing = 2 * 4 * (scores if kept_scores else 0) + 3 * 4 * 4 * hidden
         logits = PLAIN_LOGITS_BYTES if terms.logits is None else terms.logits(formats)

@@ -60,6 +60,8 @@ class Profile:
     """Softmaxes over (B, H, T, S), which only attention that is written out has, by the format they computed in."""
     norms: tuple[Tally, ...] = ()
     """Layer norms, by the format of their weights: autocast leaves those as they are."""
+    residual_adds: tuple[Tally, ...] = ()
+    """Sums of two tensors of the residual stream's shape, by the format of the result."""
     attention_dropout: float = 0.0
     """Largest probability that scaled_dot_product_attention was called with."""
     attention_masks: int = 0

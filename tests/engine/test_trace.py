@@ -34,6 +34,7 @@ def read(*events: dict[str, Any], device: str = "cpu", own: frozenset[str] = fro
         steps=1,
         step_ms=0.05,
         blocks=3,
+        width=32,
         vocabulary=96,
         own_kernels=own,
         tf32_allowed=True,
@@ -81,6 +82,26 @@ def test_that_fused_attention_is_seen_to_be_given_a_mask() -> None:
         operator("aten::_scaled_dot_product_flash_attention_for_cpu", 7.0, 1.0, **{"Input Dims": qkv}),
     )
     assert profile.attention_masks == 1
+
+
+def test_that_sums_over_the_residual_stream_are_counted_by_the_format_of_their_result() -> None:
+    def add(start: float, left: list[int], right: list[int], *types: str, name: str = "aten::add") -> dict[str, Any]:
+        return operator(name, start, 1.0, types=types, **{"Input Dims": [left, right, []]})
+
+    stream, half = [2, 8, 32], "c10::BFloat16"
+    profile = read(
+        add(1.0, stream, stream, "float", half),
+        add(3.0, stream, stream, half, half),
+        add(5.0, stream, stream, half, half, name="aten::add_"),
+        add(7.0, stream, [1, 8, 32], "float", "float"),
+        add(9.0, [2, 8, 128], [2, 8, 128], half, half),
+        add(11.0, stream, [], half, ""),
+        operator("aten::mul", 13.0, 1.0, types=(half, half), **{"Input Dims": [stream, stream]}),
+    )
+    assert profile.residual_adds == (
+        Tally(op="add", dtype="bfloat16", count=2),
+        Tally(op="add", dtype="float32", count=1),
+    )
 
 
 def test_that_the_widest_product_is_that_of_the_most_columns() -> None:

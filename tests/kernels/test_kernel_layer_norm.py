@@ -86,6 +86,32 @@ def test_that_a_stream_in_float32_stays_so_and_the_branch_gets_its_own_dtype(pla
         as_exact_as_torch(result, in_float32.to(result.dtype), right)
 
 
+def test_that_a_float32_stream_is_normed_into_the_format_of_the_products(place, as_exact_as_torch):
+    """The result in another format than x; its gradient comes in that format, and x's own is of the stream's."""
+    x, dy = place.randn(6, 40, seed=1).float() + 1 / 3, place.randn(6, 40, seed=3)
+    weight, bias = (tensor.float() for tensor in parameters(place, 40))
+    inputs = [x, weight, bias]
+    ours = with_gradients(lambda *given: layer_norm(*given, dtype=place.dtype), inputs, [dy])
+    assert [t.dtype for t in ours] == [place.dtype, *[torch.float32] * 3]
+    exact = with_gradients(reference.layer_norm, doubled(inputs), doubled([dy]))
+    by_torch = with_gradients(torchs, inputs, [dy.float()])
+    for result, in_float32, right in zip(ours, by_torch, exact, strict=True):
+        as_exact_as_torch(result, in_float32.to(result.dtype), right)
+
+
+def test_that_torch_compile_takes_each_way_as_a_whole(place):
+    x, weight, bias = place.randn(7, 33, seed=1), *(tensor.float() for tensor in parameters(place, 33))
+
+    def plain(x, weight, bias):
+        return layer_norm(x * 2, weight, bias, dtype=torch.float32) * 3
+
+    traced = torch.compile(plain, backend="aot_eager", fullgraph=True, dynamic=False)
+    dy = [place.randn(7, 33, seed=2).float()]
+    for ours, right in zip(*(with_gradients(f, [x, weight, bias], dy) for f in (traced, plain)), strict=True):
+        assert torch.equal(ours, right)
+    torch._dynamo.reset()
+
+
 def test_that_a_large_mean_does_not_cost_the_variance(place, as_exact_as_torch):
     # The mean of squares minus the square of the mean would lose all of it in float32.
     x = (place.randn(4, 512, seed=1).float() + 5000).to(place.dtype)
@@ -139,6 +165,8 @@ def test_that_what_does_not_fit_is_refused_with_both_sides(place):
         layer_norm(place.randn(16385), *parameters(place, 16385))
     with pytest.raises(ValueError, match=r"x is torch\.float64; allowed"):
         layer_norm(place.randn(2, 5).double(), weight, bias)
+    with pytest.raises(ValueError, match=r"dtype is torch\.float64; allowed"):
+        layer_norm(place.randn(2, 5), weight, bias, dtype=torch.float64)
 
 
 @pytest.mark.gpu

@@ -35,6 +35,8 @@ NAMES = {
     "triton gelu": "gelu_forward",
     "triton gelu backward": "gelu_backward",
     "triton loss": "cross_entropy",
+    "triton norm": "layer_norm_forward",
+    "triton norm backward": "layer_norm_backward",
     "foreach": f"{LISTS}TensorListScalarListMetadata<float, 4>, {ANON}::PointwiseOpScalarListFunctor<float, 4>>",
     "foreach norm": f"{LISTS}TensorListMetadata<1>, {ANON}::LpNormFunctor<float, 1>>",
     "fused adamw": f"{LISTS}FusedOptimizerTensorListMetadata<4>, {ANON}::FusedAdamMathFunctor<float, 4>>",
@@ -224,6 +226,36 @@ def test_that_dropout_is_known_by_its_masks(profile: Profile, levels: set[str]) 
 )
 def test_that_the_loss_is_known_by_who_makes_its_softmax(profile: Profile, levels: set[str]) -> None:
     assert shown("loss_impl", profile) == levels
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        (made(operators=(("aten::native_layer_norm", 5),)), {"torch"}),
+        (made(("triton norm", 5), ("triton norm backward", 5)), {"triton"}),
+        (made(("triton norm", 5), ("triton norm backward", 4)), set()),
+        (made(("triton norm", 4), ("triton norm backward", 5), operators=(("aten::native_layer_norm", 1),)), set()),
+        (made(operators=(("aten::native_layer_norm", 4),)), set()),
+    ],
+    ids=lambda value: "-".join(sorted(value)) or "none" if isinstance(value, set) else "",
+)
+def test_that_norms_are_known_by_their_kernels(profile: Profile, levels: set[str]) -> None:
+    assert shown("layer_norm", profile) == levels
+
+
+@pytest.mark.parametrize(
+    ("adds", "levels"),
+    [
+        ([("float32", 4)], {"fp32"}),
+        ([("bfloat16", 9)], {"bf16"}),
+        ([("bfloat16", 8), ("float32", 1)], set()),
+        ([("bfloat16", 3)], set()),
+        ([], set()),
+    ],
+)
+def test_that_the_stream_is_known_by_its_sums(adds: list[tuple[str, int]], levels: set[str]) -> None:
+    tallies = tuple(Tally(op="add", dtype=dtype, count=count) for dtype, count in adds)
+    assert shown("residual", made(residual_adds=tallies)) == levels
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections import Counter
 from collections.abc import Iterator
@@ -670,3 +671,88 @@ def test_that_a_loss_in_chunks_takes_less_memory(level: str) -> None:
             train_step(run, ids)
             peaks[name] = torch.cuda.max_memory_allocated() - before
     assert peaks[level] < 0.5 * peaks["hf"], peaks
+
+
+# ---- layer_norm
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_that_the_triton_norm_leaves_torch_none_and_gives_its_gradients(precision: str, device: str) -> None:
+    results = []
+    for level in ("torch", "triton"):
+        config = registry.with_level(RunConfig(levels=(("layer_norm", level),)), "precision", precision)
+        run = run_of(small_gpt2(width=64), dataclasses.replace(config, init_scale=128.0), device)
+        seen: list[torch.dtype] = []
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            names = [name for name, _ in run.model.named_parameters()]
+            run.model.transformer.h[1].ln_2.register_forward_hook(lambda *args, seen=seen: seen.append(args[2].dtype))
+            with OperatorLog() as log:
+                results.append((*loss_and_gradients(run, tokens(2, 24, device)), names, seen, log.seen))
+    (loss, gradients, names, seen, _), (own_loss, own_gradients, own_names, own_seen, log) = results
+    assert log["native_layer_norm"] == log["native_layer_norm_backward"] == 0
+    assert own_names == names
+    # Under autocast torch's norm gives float32, and the product casts it.
+    assert (seen, own_seen) == ([torch.float32], [torch.float16 if precision == "fp16" else torch.float32])
+    assert own_loss == pytest.approx(loss, rel=1e-6 if precision == "fp32" else 1e-4)
+    allowed = 1e-5 if precision == "fp32" else 2e-3  # seen: 3e-7 and 7e-4
+    assert (own_gradients - gradients).norm() < allowed * gradients.norm()
+
+
+# ---- residual
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("level", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_that_the_residual_stream_is_of_its_format_through_all_blocks(
+    level: str, dtype: torch.dtype, device: str
+) -> None:
+    config = registry.with_level(RunConfig(levels=(("precision", "bf16"),)), "residual", level)
+    run = run_of(small_gpt2(width=64), config, device)
+    seen: list[torch.dtype] = []
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        for block in run.model.transformer.h:
+            block.register_forward_hook(lambda module, args, out: seen.append(out.dtype))
+            block.register_full_backward_hook(lambda module, grads, outs: seen.append(outs[0].dtype))
+        loss_and_gradients(run, tokens(2, 8, device))
+        assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+    assert seen == [dtype] * 6
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_norms_and_stream_are_compiled_with_the_model(device: str) -> None:
+    """On the CPU without bfloat16, which Triton's interpreter cannot do."""
+    levels = [("layer_norm", "triton"), ("attention", "causal")]
+    levels += [("precision", "bf16"), ("residual", "bf16")] if device == "cuda" else []
+    run = run_of(small_gpt2(), RunConfig(levels=tuple(levels)), device)
+    ids = tokens(2, 24, device)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        stack.enter_context(no_waits())
+        stack.callback(torch._dynamo.reset)
+        loss, gradients = loss_and_gradients(run, ids)
+        for block in run.model.transformer.h:
+            block.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+        torch._dynamo.utils.counters.clear()
+        compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1  # serves all blocks
+    assert compiled_loss == pytest.approx(loss, rel=1e-6 if device == "cpu" else 1e-3)
+    assert (compiled_gradients - gradients).norm() < (1e-5 if device == "cpu" else 1e-2) * gradients.norm()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_a_bf16_stream_is_compiled_with_the_whole_model(device: str) -> None:
+    config = RunConfig(levels=(("attention", "causal"), ("precision", "bf16"), ("residual", "bf16")))
+    run = run_of(small_gpt2(), config, device)
+    ids = tokens(2, 24, device)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        stack.enter_context(no_waits())
+        stack.callback(torch._dynamo.reset)
+        loss, gradients = loss_and_gradients(run, ids)
+        run.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+        compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
+    assert compiled_loss == pytest.approx(loss, rel=1e-3)
+    assert (compiled_gradients - gradients).norm() < 1e-2 * gradients.norm()
