@@ -20,6 +20,7 @@ from explorer import (
     cli_export,
     cli_floor,
     cli_forecast,
+    cli_kernels,
     cli_ladder,
     cli_prove,
     cli_runs,
@@ -61,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
                 return cli_forecast.run(args)
             case "ceilings":
                 return cli_ceilings.run(args)
+            case "kernels":
+                return cli_kernels.run(args)
             case "sweep":
                 return cli_sweep.run(args)
             case "attribute":
@@ -124,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     ladder = commands.add_parser("ladder", help="a baseline, then one toggle added at a time: what does each add?")
     add_config(ladder)
     cli_ladder.add_options(ladder)
+    cli_kernels.add_options(commands.add_parser("kernels", help="the kernel lab: each operation's variants, timed"))
     sweep = commands.add_parser("sweep", help="throughput and memory by batch and length; the largest batch that fits")
     add_config(sweep)
     cli_sweep.add_options(sweep)

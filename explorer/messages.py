@@ -7,6 +7,7 @@ from typing import Literal
 
 from explorer.config import RunConfig
 from explorer.results.environment import Environment
+from explorer.results.lab import Case, LabRow
 from explorer.results.parity import Parity
 from explorer.results.proof import Profile
 from explorer.results.sample import Sample, Segment
@@ -86,6 +87,22 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Measure ``variants`` of one operation, one after another, each with an event of its own.
+
+    It ends early after a variant that failed, since that may have spoilt the worker.
+    """
+
+    run_id: int
+    device: str
+    case: Case
+    variants: tuple[str, ...]
+    quick: bool = False
+    """Fewer repetitions."""
+    download: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigure:
     """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
 
@@ -103,7 +120,7 @@ class Shutdown:
     pass
 
 
-Work = Start | Compare | Verify
+Work = Start | Compare | Verify | Bench
 """What takes its time and ends with RunEnded."""
 
 Command = Work | Reconfigure | Stop | Shutdown
@@ -184,6 +201,14 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Benched:
+    """One variant of a Bench was measured, or cannot be."""
+
+    run_id: int
+    row: LabRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
     """Text to append to what generation has shown so far (the batch's first sequence)."""
 
@@ -226,6 +251,7 @@ Event = (
     | BlockEnded
     | ParityChecked
     | Profiled
+    | Benched
     | Text
     | Refused
     | RunEnded

@@ -11,7 +11,7 @@ from explorer.engine.errors import BadRequest
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
 from explorer.engine.task import Outcome, Task
-from explorer.messages import Command, Compare, Event, Reconfigure, Refused, Shutdown, Start, Verify
+from explorer.messages import Bench, Command, Compare, Event, Reconfigure, Refused, Shutdown, Start, Verify
 from explorer.optimizations import registry
 from explorer.results.environment import DeviceInfo, Environment
 
@@ -67,7 +67,7 @@ class LiveRun(Task):
             match command:
                 case Reconfigure():
                     latest = command.config if command.run_id == self._id else latest
-                case Start() | Compare() | Verify():
+                case Start() | Compare() | Verify() | Bench():
                     self._later.append(command)
                 case Shutdown():
                     self._commands.put(command)  # the flag is set; the runner takes this when the run has ended

@@ -7,7 +7,19 @@ import threading
 from collections.abc import Callable
 from typing import assert_never
 
-from explorer.messages import Command, Compare, Event, Reconfigure, Shutdown, Start, Stop, Verify, Work, WorkerReady
+from explorer.messages import (
+    Bench,
+    Command,
+    Compare,
+    Event,
+    Reconfigure,
+    Shutdown,
+    Start,
+    Stop,
+    Verify,
+    Work,
+    WorkerReady,
+)
 
 
 class Runner:
@@ -34,7 +46,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Verify() | Reconfigure():
+            case Start() | Compare() | Verify() | Bench() | Reconfigure():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -54,6 +66,7 @@ class Runner:
     def serve(self) -> None:
         """Import torch, say what this machine is, then run what is asked for, one run at a time."""
         from explorer.engine.device import environment
+        from explorer.engine.lab import Lab
         from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
         from explorer.engine.verification import Verification
@@ -76,6 +89,10 @@ class Runner:
                 case Verify():
                     checks = Verification(command, self._flag(command.run_id), self._commands, self._emit, here)
                     waiting += checks.serve()
+                    self._forget(command.run_id)
+                case Bench():
+                    lab = Lab(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    waiting += lab.serve()
                     self._forget(command.run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile

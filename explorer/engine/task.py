@@ -22,6 +22,7 @@ from explorer.engine.preflight import preflight
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
 from explorer.messages import (
+    Bench,
     Command,
     Compare,
     Event,
@@ -173,5 +174,7 @@ def _first(command: Work) -> RunConfig:
             return command.arms[0]
         case Verify():
             return (*command.parity, *command.proof)[0]
+        case Bench():
+            return RunConfig(device=command.device)
         case _:
             return command.config

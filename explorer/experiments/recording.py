@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from explorer.messages import (
+    Benched,
     BlockEnded,
     Event,
     Note,
@@ -49,7 +50,7 @@ def record(log: RunLog, event: Event) -> None:
                     log.end(run.run_id, "failed", _lost(event))
         case RunEnded() | Note():
             pass  # Of checks, which are no runs.
-        case Progress() | Refused() | BlockEnded() | ParityChecked() | Profiled():
+        case Progress() | Refused() | BlockEnded() | ParityChecked() | Profiled() | Benched():
             pass  # Passing states: shown, not kept.
         case _:
             assert_never(event)

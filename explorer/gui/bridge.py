@@ -15,6 +15,7 @@ from explorer.experiments.recording import record
 from explorer.experiments.steps import FreshWorker, Order, Steps
 from explorer.gui.event_batches import loss, merged
 from explorer.messages import (
+    Benched,
     BlockEnded,
     Event,
     Note,
@@ -243,7 +244,7 @@ class Bridge(QObject):
                 self.noted.emit(event)
             case BlockEnded():
                 self.block_ended.emit(event)
-            case ParityChecked() | Profiled():
+            case ParityChecked() | Profiled() | Benched():
                 pass  # the experiment that asked for them takes them itself
             case SegmentStarted():
                 self.segment_started.emit(event)
