@@ -84,7 +84,7 @@ def test_that_a_tiny_batch_is_fullest_when_the_optimizer_updates():
 def test_that_every_setting_of_training_is_forecast_and_grows_with_the_batch(model: str):
     toggles = [o for o in registry.OPTIMIZATIONS if "train" in o.workloads and o.memory_terms]
     assert {o.name for o in toggles} >= {"precision", "dropout", "attention", "gelu", "checkpointing", "optimizer"}
-    # Every seventh of all combinations: each pair of levels is among them, as seven divides no toggle's count of levels.
+    # Every seventh of all combinations: each pair of levels is among them, as seven divides no count of levels.
     for levels in itertools.islice(itertools.product(*(o.level_ids() for o in toggles)), 0, None, 7):
         config = config_of(**dict(zip([o.name for o in toggles], levels, strict=True)))
         peaks = [
