@@ -11,6 +11,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QGuiApplication, QPainter, QPen
 from PySide6.QtWidgets import QStyleOptionGraphicsItem, QWidget
 
+from explorer.gui.language import tr
 from explorer.gui.palette import Theme
 from explorer.results.ring import PHASES, Columns
 from explorer.results.sample import Phase, Sample
@@ -139,8 +140,9 @@ class Annotations(pg.GraphicsObject):  # type: ignore[misc]  # pyqtgraph has no 
                 continue
             area = QRectF(left, frame.top(), max(right - left, 1.0), frame.height())
             painter.fillRect(area, QBrush(QColor(look.grid), Qt.BrushStyle.BDiagPattern))
-            if self._words and metrics.horizontalAdvance(band.kind) + 8 < min(right, frame.right()) - left:
-                self._word(painter, band.kind, left + 4, frame.bottom() - 4, look.muted, look)
+            kind = tr(band.kind)
+            if self._words and metrics.horizontalAdvance(kind) + 8 < min(right, frame.right()) - left:
+                self._word(painter, kind, left + 4, frame.bottom() - 4, look.muted, look)
         self._draw_markers(painter, frame, [(x_of(m.time_s), m.text) for m in self._timeline.markers], look)
         painter.restore()
 

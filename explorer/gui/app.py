@@ -11,6 +11,7 @@ from pathlib import Path
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
 
+from explorer.gui import speech
 from explorer.gui.main_window import MainWindow
 from explorer.gui.settings import Settings
 from explorer.results.database import default_path
@@ -28,12 +29,18 @@ def create(argv: Sequence[str] = ()) -> tuple[QApplication, MainWindow]:
     app = QApplication.instance() or QApplication(["gpt2-explorer"])
     assert isinstance(app, QApplication)
     app.setApplicationDisplayName("GPT-2 Optimization Explorer")
+    settings = Settings(options.settings)
+    wanted = speech.spoken(settings.language())
+    lacking = speech.missing_font(wanted)
+    speech.speak(app, wanted if lacking is None else "en")
     window = MainWindow(
-        Settings(options.settings),
+        settings,
         store=None if options.no_store else options.store or default_path(),
         in_process=options.in_process,
         cuda_expected=_cuda_expected(),
     )
+    if lacking is not None:
+        window.messages.show_message(lacking, severity="warning")
     window.show()
     QTimer.singleShot(0, window, window.open_worker)
     return app, window

@@ -9,6 +9,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QRectF
 
 from explorer.gui.palette import si_number
+from explorer.gui.wording import keep
 
 _TIME_STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 _TIME_ENDS_S = (1, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600)
@@ -50,7 +51,7 @@ class PlainAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph has no types
         # time they took two thirds of a redraw.
         self.setCacheMode(pg.GraphicsObject.CacheMode.DeviceCoordinateCache)
         if title is not None:
-            self.setLabel(title)
+            keep(self.setLabel, title)
 
     def boundingRect(self) -> QRectF:
         # Words of the first and the last tick reach beyond the axis; pyqtgraph 0.14 leaves out what does not fit

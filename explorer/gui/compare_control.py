@@ -17,13 +17,14 @@ from explorer.experiments.recorder import Recorder
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
 from explorer.gui.intent import Intent
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.panels import Panels
 from explorer.gui.pins import LETTERS, Arm, Pins
 from explorer.messages import BlockEnded, Compare, Progress, RunEnded, SegmentStarted
 from explorer.optimizations.registry import problems
 from explorer.results.blocks import Blocks, in_words
+from explorer.results.checks import Checks
 from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.floor import ASSUMED_FLOOR
 from explorer.results.log import RunLog
@@ -65,6 +66,8 @@ class CompareControl(QObject):
         self._checks_id = 0
         self._arms: Arms | None = None
         self._first_block_s: float | None = None
+        self._peak_bytes = (-1, -1)
+        self._checks: tuple[Checks, Checks] | None = None
         self._after_stop = False
         self._clock = QTimer(self)
         self._clock.setInterval(CLOCK_MS)
@@ -109,6 +112,22 @@ class CompareControl(QObject):
             return
         QGuiApplication.clipboard().setText(in_words(result, a=self.record.names[0], b=self.record.names[1]))
 
+    def reword(self) -> None:
+        """Show pins, floor and verdict in the language of the moment."""
+        self._show_pins()
+        self._panels.pins.show_state(comparing=self._bridge.experimenting)
+        panel = self._panels.compare
+        if self.record is None:
+            panel.clear()
+            return
+        panel.show_floor(self.record)
+        panel.show_names(self.record)
+        result = self.record.result()
+        if result is not None:
+            panel.show_result(result, peak_bytes=self._peak_bytes)
+        if self._checks is not None:
+            panel.show_checks(self._checks, self.record.names)
+
     def _begin(self, *, download: bool) -> None:
         if self._bridge.experimenting:
             return
@@ -134,7 +153,7 @@ class CompareControl(QObject):
                 keep_dropout=self._panels.compare.keep_dropout.isChecked(),
             )
         except ValueError as error:
-            self._messages.show_message(tr("Not compared: {why}.", why=error), severity="warning")
+            self._messages.show_message(tr("Not compared: {why}.", why=from_below(str(error))), severity="warning")
             return
         for letter, arm in zip(LETTERS, arms, strict=True):
             found = problems(arm, here.device(arm.device)) if here is not None else {}
@@ -147,6 +166,7 @@ class CompareControl(QObject):
 
     def _conduct(self, arms: Arms, *, download: bool) -> None:
         self._first_block_s = None
+        self._checks = None
         self._arms = arms
         first, second = self._ids = self._bridge.begin_runs(*arms)
         self.record = ComparisonRecord(
@@ -265,7 +285,8 @@ class CompareControl(QObject):
             self._recorder.end_comparison(self.record)
         result = self.record.result()
         if result is not None:
-            panel.show_result(result, peak_bytes=compared.peak_bytes)
+            self._peak_bytes = compared.peak_bytes
+            panel.show_result(result, peak_bytes=self._peak_bytes)
         else:
             panel.show_activity(tr("No verdict: at least two pairs of blocks are needed."))
         if compared.problem is not None:
@@ -282,7 +303,8 @@ class CompareControl(QObject):
         self.record.beside = checks_row(self._arms, checks)
         self._recorder.put_beside(self.record.uid, self.record.beside)
         a, b = (checks[arm] for arm in self._arms)
-        self._panels.compare.show_checks((a, b), self.record.names)
+        self._checks = (a, b)
+        self._panels.compare.show_checks(self._checks, self.record.names)
         if not compared.worker_usable and self._bridge.can_end_worker:
             self._bridge.end_worker()
 

@@ -17,12 +17,13 @@ from PySide6.QtWidgets import (
 
 from explorer.gui.comparison_plots import BlocksPlot, IntervalPlot
 from explorer.gui.controls import quiet_wheel
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import A_STYLE, B_STYLE, NOTHING, a_colour, b_colour, theme
 from explorer.gui.pin_bar import SWATCH_PX, swatch
 from explorer.gui.pins import LETTERS
 from explorer.gui.readout import Readout
 from explorer.gui.verdict_words import checks_words, details, headline
+from explorer.gui.wording import keep
 from explorer.results.blocks import Block, Blocks, ComparisonResult
 from explorer.results.checks import Checks, in_words
 from explorer.results.comparison import NARROW, RatioInterval
@@ -50,13 +51,13 @@ class ComparePanel(QWidget):
         self._intervals: list[RatioInterval] = []
 
         self.ratio_readout = Readout(
-            tr("A's step time over B's: above 1, B is faster"), tr("speed of B / A"), widest="88.888x", scale=2.0
+            later("A's step time over B's: above 1, B is faster"), later("speed of B / A"), widest="88.888x", scale=2.0
         )
         self.interval_readout = Readout(
-            tr("95% interval of the ratio, bootstrapped by pairs of blocks"), "", widest="88.888 – 88.888"
+            later("95% interval of the ratio, bootstrapped by pairs of blocks"), "", widest="88.888 – 88.888"
         )
-        self.pairs_readout = Readout(tr("Pairs of blocks that count"), tr("pairs"), widest="8,888")
-        self.left_readout = Readout(tr("Time left until the budget is spent"), tr("left"), widest="8,888 s")
+        self.pairs_readout = Readout(later("Pairs of blocks that count"), later("pairs"), widest="8,888")
+        self.left_readout = Readout(later("Time left until the budget is spent"), later("left"), widest="8,888 s")
         self._readouts = (self.ratio_readout, self.interval_readout, self.pairs_readout, self.left_readout)
         self._arms = (_NameLine(), _NameLine())
         for line, letter in zip(self._arms, LETTERS, strict=True):
@@ -82,23 +83,33 @@ class ComparePanel(QWidget):
         self.budget.setRange(*BUDGET_S)
         self.budget.setValue(DEFAULT_BUDGET_S)
         self.budget.setSuffix(" s")
-        self.budget.setAccessibleName(tr("Longest time to measure"))
-        self.budget.setToolTip(tr("Measure at most this long after the first block; a narrow interval ends it sooner"))
-        quiet_wheel(self.budget)
-        self.keep_dropout = QCheckBox(tr("keep dropout"))
-        self.keep_dropout.setObjectName("keep_dropout_check")
-        self.keep_dropout.setToolTip(
-            tr("Leave dropout as set. Otherwise it is off in both arms: its draws differ between kernels")
+        keep(self.budget.setAccessibleName, "Longest time to measure")
+        keep(
+            self.budget.setToolTip,
+            "Measure at most this long after the first block; a narrow interval ends it sooner",
         )
-        self.checks = QCheckBox(tr("check numbers and proof"))
+        quiet_wheel(self.budget)
+        self.keep_dropout = QCheckBox()
+        keep(self.keep_dropout.setText, "keep dropout")
+        self.keep_dropout.setObjectName("keep_dropout_check")
+        keep(
+            self.keep_dropout.setToolTip,
+            "Leave dropout as set. Otherwise it is off in both arms: its draws differ between kernels",
+        )
+        self.checks = QCheckBox()
+        keep(self.checks.setText, "check numbers and proof")
         self.checks.setObjectName("checks_check")
         self.checks.setChecked(True)
-        self.checks.setToolTip(
-            tr("Afterwards: are the numbers as float32's (parity), and did every toggle run (a profile of one step)?")
+        keep(
+            self.checks.setToolTip,
+            "Afterwards: are the numbers as float32's (parity), and did every toggle run (a profile of one step)?",
         )
-        self.copy = self._button("copy_verdict_button", tr("Copy"), tr("Copy the verdict"), self.copy_wanted)
+        self.copy = self._button("copy_verdict_button", later("Copy"), later("Copy the verdict"), self.copy_wanted)
         self.export = self._button(
-            "export_comparison_button", tr("Export…"), tr("Write the comparison as CSV or Markdown"), self.export_wanted
+            "export_comparison_button",
+            later("Export…"),
+            later("Write the comparison as CSV or Markdown"),
+            self.export_wanted,
         )
         self._lay_out()
         self.clear()
@@ -117,8 +128,12 @@ class ComparePanel(QWidget):
         """Make room for ``comparison``."""
         self._empty()
         self.show_floor(comparison)
+        self.show_names(comparison)
+
+    def show_names(self, comparison: ComparisonRecord) -> None:
+        """Say what the arms of ``comparison`` are."""
         for line, letter, name in zip(self._arms, LETTERS, comparison.names, strict=True):
-            line.show_text(f"{letter}  {name.replace(' -> ', ' → ')}")
+            line.show_text(f"{letter}  {from_below(name).replace(' -> ', ' → ')}")
 
     def show_floor(self, comparison: ComparisonRecord) -> None:
         """Draw the floor of ``comparison`` from now on."""
@@ -169,7 +184,9 @@ class ComparePanel(QWidget):
         self.checked.setProperty("severity", "problem" if wrong else "")
         self.checked.style().unpolish(self.checked)
         self.checked.style().polish(self.checked)
-        told = [line for of_arm, name in zip(checks, names, strict=True) for line in in_words(of_arm, name=name)]
+        told = [
+            from_below(line) for of_arm, name in zip(checks, names, strict=True) for line in in_words(of_arm, name=name)
+        ]
         self.checked.setToolTip("\n".join(told))
         self.checked.setAccessibleDescription("\n".join(told))
 
@@ -206,15 +223,20 @@ class ComparePanel(QWidget):
 
     def _show_interval(self, interval: RatioInterval) -> None:
         self.ratio_readout.show_number(f"{interval.ratio:.3f}x")
-        reach = tr("±{reach} of ±{narrow}", reach=f"{interval.reach:.1%}", narrow=f"{NARROW:.0%}")
-        self.interval_readout.show_number(f"{interval.low:.3f} – {interval.high:.3f}", reach)
+        self.interval_readout.show_number(
+            f"{interval.low:.3f} – {interval.high:.3f}",
+            later("±{reach} of ±{narrow}"),
+            reach=f"{interval.reach:.1%}",
+            narrow=f"{NARROW:.0%}",
+        )
         self.pairs_readout.show_number(f"{interval.n_pairs:,}")
 
     def _button(self, name: str, text: str, tip: str, signal: SignalInstance) -> QPushButton:
-        button = QPushButton(text)
+        button = QPushButton()
         button.setObjectName(name)
-        button.setToolTip(tip)
-        button.setAccessibleName(tip)
+        keep(button.setText, text)
+        keep(button.setToolTip, tip)
+        keep(button.setAccessibleName, tip)
         button.clicked.connect(signal)
         return button
 
@@ -230,7 +252,8 @@ class ComparePanel(QWidget):
         plots.addWidget(self.interval_plot, 1)
         options = QHBoxLayout()
         options.setSpacing(8)
-        label = QLabel(tr("Budget"))
+        label = QLabel()
+        keep(label.setText, "Budget")
         label.setBuddy(self.budget)
         options.addWidget(label)
         options.addWidget(self.budget)

@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
 from explorer.gui.axes import PlainAxis
-from explorer.gui.language import tr
+from explorer.gui.language import later
 from explorer.gui.palette import A_STYLE, B_STYLE, a_colour, b_colour, blend, theme
 from explorer.gui.still_plot import StillPlot, pen
 from explorer.results.blocks import Block
@@ -28,7 +28,7 @@ class PairPlot(StillPlot):
     """A plot against the number of pairs."""
 
     def __init__(self, *, name: str, title: str, words: str) -> None:
-        bottom = PlainAxis("bottom", tr("pairs of blocks"))
+        bottom = PlainAxis("bottom", later("pairs of blocks"))
         bottom.setStyle(maxTickLevel=0)
         left = PlainAxis("left", title)
         super().__init__(name=name, title=title, words=words, left=left, bottom=bottom, left_px=LEFT_AXIS_PX, grid="y")
@@ -48,8 +48,8 @@ class BlocksPlot(PairPlot):
     def __init__(self) -> None:
         super().__init__(
             name="blocks_plot",
-            title=tr("ms/step"),
-            words=tr("Each point will be one block: A and B by turns, so that what drifts hits both alike."),
+            title=later("ms/step"),
+            words=later("Each point will be one block: A and B by turns, so that what drifts hits both alike."),
         )
         self._lines = (pg.PlotDataItem(), pg.PlotDataItem())
         self._dropped = pg.PlotDataItem(pen=None, symbol="x", symbolSize=14)
@@ -88,8 +88,8 @@ class IntervalPlot(PairPlot):
     def __init__(self) -> None:
         super().__init__(
             name="interval_plot",
-            title=tr("speed of B / A"),
-            words=tr("The 95% interval of the ratio narrows here, until it lies within 1% or the time is spent."),
+            title=later("speed of B / A"),
+            words=later("The 95% interval of the ratio narrows here, until it lies within 1% or the time is spent."),
         )
         self._floor = pg.LinearRegionItem(orientation="horizontal", movable=False)
         self._one = pg.InfiniteLine(pos=1.0, angle=0, movable=False)

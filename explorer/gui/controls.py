@@ -9,6 +9,8 @@ from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
 
+from explorer.gui.wording import keep
+
 
 class _QuietWheel(QObject):
     """Keeps the mouse wheel from changing a control that the pointer merely passes over."""
@@ -37,13 +39,13 @@ def silenced(*objects: QObject) -> Iterator[None]:
             item.blockSignals(blocked)
 
 
-def captioned(caption: str, control: QWidget, *, name: str, tooltip: str) -> QWidget:
-    """``control`` under a small caption; ``name`` is what a screen reader says."""
-    label = QLabel(caption)
+def captioned(caption: str, control: QWidget, *, name: str) -> QWidget:
+    """``control`` under a small caption; ``name`` is what a screen reader says. All words are English literals."""
+    label = QLabel()
+    keep(label.setText, caption)
     label.setProperty("role", "caption")
     label.setBuddy(control)
-    control.setAccessibleName(name)
-    control.setToolTip(tooltip)
+    keep(control.setAccessibleName, name)
     box = QWidget()
     column = QVBoxLayout(box)
     column.setContentsMargins(0, 0, 0, 0)

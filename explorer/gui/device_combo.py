@@ -5,6 +5,8 @@ from __future__ import annotations
 from PySide6.QtWidgets import QComboBox, QWidget
 
 from explorer.gui.controls import select_data, silenced
+from explorer.gui.language import later, tr
+from explorer.gui.wording import add_item
 from explorer.results.environment import Environment
 
 
@@ -17,14 +19,14 @@ class DeviceCombo(QComboBox):
         self.setMinimumContentsLength(12)
         self._known = False
         with silenced(self):
-            self.addItem("Detecting…", "auto")
+            add_item(self, later("Detecting…"), "auto")
 
     def show_value(self, device: str) -> None:
         """Select ``device``; before the worker has looked, what is remembered is listed as it was written."""
         if select_data(self, device):
             return
         with silenced(self):
-            self.addItem(device if self._known else f"{device} (detecting…)", device)
+            self.addItem(device if self._known else tr("{device} (detecting…)", device=device), device)
             self.setCurrentIndex(self.count() - 1)
 
     def show_environment(self, environment: Environment, wanted: str) -> None:
@@ -32,7 +34,7 @@ class DeviceCombo(QComboBox):
         self._known = True
         with silenced(self):
             self.clear()
-            self.addItem(f"Auto: {environment.devices[0].name}", "auto")
+            self.addItem(tr("Auto: {device}", device=environment.devices[0].name), "auto")
             for device in environment.devices:
                 label = "CPU" if device.kind == "cpu" else device.id
                 self.addItem(f"{label}: {device.name}", device.id)

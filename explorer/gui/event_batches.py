@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from explorer.gui.language import tr
 from explorer.messages import Event, Problem, Samples, Text, WorkerLost
 
 
@@ -22,11 +23,12 @@ def merged(events: list[Event]) -> list[Event]:
 
 def loss(event: WorkerLost) -> Problem:
     """What a lost worker is to the person."""
-    code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
-    last_line = event.last_words.splitlines()[-1] if event.last_words else "it left no message"
+    what = tr("The worker ended by itself")
+    if event.exit_code is not None:
+        what = tr("The worker ended by itself with exit code {code}", code=event.exit_code)
     return Problem(
-        what=f"The worker ended by itself{code}",
-        why=last_line,
-        remedy="The next Start begins with a new one.",
+        what=what,
+        why=event.last_words.splitlines()[-1] if event.last_words else tr("it left no message"),
+        remedy=tr("The next Start begins with a new one."),
         detail=event.last_words,
     )

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from explorer.config import RunConfig
 from explorer.experiments.script import FILE_NAMES, script
+from explorer.gui.language import from_below, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.atomic import replaced
@@ -31,50 +32,55 @@ class Exporter:
     def export_segments(self) -> None:
         """One row a segment."""
         self._export(
-            "Export runs", "runs.csv", lambda p: write_segments(p, self._log.runs, toggles=baseline_levels()), "segment"
+            tr("Export runs"),
+            "runs.csv",
+            lambda p: write_segments(p, self._log.runs, toggles=baseline_levels()),
+            tr("one row a segment"),
         )
 
     def export_steps(self) -> None:
         """One row a step."""
-        self._export("Export steps", "steps.csv", lambda p: write_samples(p, self._log.runs), "step")
+        self._export(tr("Export steps"), "steps.csv", lambda p: write_samples(p, self._log.runs), tr("one row a step"))
 
     def export_script(self, config: RunConfig) -> None:
         """A script in plain PyTorch that does what ``config`` does."""
         try:
             source = script(config)
         except ValueError as error:
-            self._messages.show_message(f"Not exported: {error}.", severity="warning")
+            self._messages.show_message(tr("Not exported: {why}.", why=from_below(str(error))), severity="warning")
             return
 
         def write(path: Path) -> None:
             with replaced(path) as file:
                 file.write(source.encode())
 
-        self._save("Export as a script", FILE_NAMES[config.workload], write, "the script", filters="Python (*.py)")
+        self._save(
+            tr("Export as a script"), FILE_NAMES[config.workload], write, tr("the script"), filters="Python (*.py)"
+        )
 
     def export_comparison(self, comparison: ComparisonRecord | None) -> None:
         """One row, the same as ``main.py compare`` writes; or a page of Markdown."""
         result = None if comparison is None else comparison.result()
         if comparison is None or result is None:
-            self._messages.show_message("There is nothing to export yet: compare first.", severity="warning")
+            self._messages.show_message(tr("There is nothing to export yet: compare first."), severity="warning")
             return
         arms = {run.uid: run for run in self._log.runs}
         a, b = (arms[uid] for uid in comparison.run_uids)
         row = comparison_cells(comparison, result, (a, b), toggles=baseline_levels())
         words = in_words(result, a=comparison.names[0], b=comparison.names[1])
         self._save(
-            "Export the comparison",
+            tr("Export the comparison"),
             "comparison.csv",
             lambda path: write_comparison(path, row, words=words),
-            "the comparison",
+            tr("the comparison"),
             filters="CSV (*.csv);;Markdown (*.md)",
         )
 
-    def _export(self, title: str, name: str, write: Callable[[Path], None], row: str) -> None:
+    def _export(self, title: str, name: str, write: Callable[[Path], None], what: str) -> None:
         if not any(run.segments for run in self._log.runs):
-            self._messages.show_message("There is nothing to export yet: start a run first.", severity="warning")
+            self._messages.show_message(tr("There is nothing to export yet: start a run first."), severity="warning")
             return
-        self._save(title, name, write, f"one row a {row}", filters="CSV (*.csv)")
+        self._save(title, name, write, what, filters="CSV (*.csv)")
 
     def _save(self, title: str, name: str, write: Callable[[Path], None], what: str, *, filters: str) -> None:
         chosen, _ = QFileDialog.getSaveFileName(self._parent, title, str(self._folder / name), filters)
@@ -84,7 +90,7 @@ class Exporter:
         try:
             write(path)
         except (ValueError, RuntimeError, OSError) as error:
-            self._messages.show_message(f"Not exported: {error}", severity="problem")
+            self._messages.show_message(tr("Not exported: {why}", why=from_below(str(error))), severity="problem")
             return
         self._folder = path.parent
-        self._messages.show_message(f"Exported {what} to {path}.", severity="hint")
+        self._messages.show_message(tr("Exported {what} to {path}.", what=what, path=path), severity="hint")

@@ -7,9 +7,10 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, tr
 from explorer.gui.palette import Theme, blend, gib, run_colour, theme
 from explorer.gui.readout import coloured
+from explorer.gui.wording import keep
 from explorer.models import shape_of
 from explorer.optimizations.forecasting import largest_batch, memory_forecast
 from explorer.results.environment import DeviceInfo
@@ -25,7 +26,7 @@ class ForecastBar(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setAccessibleName(tr("Memory forecast"))
+        keep(self.setAccessibleName, "Memory forecast")
         self._dark = False
         self._expected: Forecast | None = None
         self._of: tuple[RunConfig, DeviceInfo | None] | None = None
@@ -70,7 +71,7 @@ class ForecastBar(QWidget):
             )
         parts = [*expected.parts(), ("context", CONTEXT_BYTES)]
         self._words.setText(words)
-        self._words.setToolTip("\n".join(f"{name}: {gib(size)}" for name, size in parts))
+        self._words.setToolTip("\n".join(f"{from_below(name)}: {gib(size)}" for name, size in parts))
         self._bar.show_parts([size for _, size in parts], free_bytes)
         self._bar.setToolTip(self._words.toolTip())
         self.setAccessibleDescription(words)

@@ -10,29 +10,41 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QTextBrowser, QVBoxLayout, QWidget
 
+from explorer.gui.language import from_below, later, tr
 from explorer.results.environment import Environment
 
-HOW_MEASURED = """
-<h3>How is this measured?</h3>
-<p><b>Step time</b> is taken between the ends of two steps on the device itself (CUDA events, read when they are
-complete). The program never waits for the device in order to measure it, so steps overlap as they do in real
-training. On a CPU it is the clock around the step.</p>
-<p><b>Throughput</b> is the step's tokens over its time. The large figure is the median of the last second.</p>
-<p><b>Memory</b>: <i>in step</i> is the largest sum of live tensors within the step; <i>held</i> is what PyTorch's
-allocator keeps from the device, its cache included; <i>in use</i> is all that is in use on the card, by whomever. The
-bands are each measured: the step's peak and the cache by PyTorch's allocator, <i>context</i> (CUDA's context, code,
-libraries' workspaces) by NVML's figure for the worker less what its allocator holds, <i>others</i> by NVML's figures
-for other processes, <i>driver</i> by NVML. What they miss of the whole is in the CSV: memory_unexplained_bytes. One GiB
-is 2<sup>30</sup> bytes.</p>
-<p><b>Warm-up</b>: the first step of a segment loads and compiles kernels, those after it settle. Statistics begin when
-the median of the last ten steps moves by less than 1%, after 60 steps or 30 s at the latest. A row that never settled
-is marked with ~.</p>
-<p><b>Segments</b>: a setting changed while a run is going takes effect at the next step. Weights and optimizer state
-stay, and a new row with its own statistics begins.</p>
-<p><b>Text</b>: time to first token is the prompt's pass; ms a token are the gaps between the tokens after it.</p>
-<p><b>Two runs one after the other are not a proof</b>: a card heats up, and others use it. Look at the spread
-(p5 to p95) before you believe a small difference.</p>
-"""
+HOW_MEASURED = (
+    later(
+        "<b>Step time</b> is taken between the ends of two steps on the device itself (CUDA events, read when they are "
+        "complete). The program never waits for the device in order to measure it, so steps overlap as they do in real "
+        "training. On a CPU it is the clock around the step."
+    ),
+    later("<b>Throughput</b> is the step's tokens over its time. The large figure is the median of the last second."),
+    later(
+        "<b>Memory</b>: <i>in a step</i> is the largest sum of live tensors within the step; <i>held</i> is what "
+        "PyTorch's allocator keeps from the device, its cache included; <i>in use</i> is all that is in use on the "
+        "card, by whomever. The bands are each measured: the step's peak and the cache by PyTorch's allocator, "
+        "<i>context</i> (CUDA's context, code, libraries' workspaces) by NVML's figure for the worker less what its "
+        "allocator holds, <i>others</i> by NVML's figures for other processes, <i>driver</i> by NVML. What they miss "
+        "of the whole is in the CSV: memory_unexplained_bytes. One GiB is 2<sup>30</sup> bytes."
+    ),
+    later(
+        "<b>Warm-up</b>: the first step of a segment loads and compiles kernels, those after it settle. Statistics "
+        "begin when the median of the last ten steps moves by less than 1%, after 60 steps or 30 s at the latest. A "
+        "row that never settled is marked with ~."
+    ),
+    later(
+        "<b>Segments</b>: a setting changed while a run is going takes effect at the next step. Weights and optimizer "
+        "state stay, and a new row with its own statistics begins."
+    ),
+    later(
+        "<b>Text</b>: time to first token is the prompt's pass; ms a token are the gaps between the tokens after it."
+    ),
+    later(
+        "<b>Two runs one after the other are not a proof</b>: a card heats up, and others use it. Look at the spread "
+        "(p5 to p95) before you believe a small difference."
+    ),
+)
 
 
 class TextWindow(QDialog):
@@ -47,11 +59,11 @@ class TextWindow(QDialog):
         browser.setObjectName("help_text")
         browser.setAccessibleName(title)
         browser.setHtml(html)
-        copy = QPushButton("Copy")
-        copy.setAccessibleName(f"Copy {title}")
+        copy = QPushButton(tr("Copy"))
+        copy.setAccessibleName(tr("Copy {title}", title=title))
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(browser.toPlainText()))
-        close = QPushButton("Close")
-        close.setAccessibleName("Close")
+        close = QPushButton(tr("Close"))
+        close.setAccessibleName(tr("Close"))
         close.clicked.connect(self.close)
         buttons = QHBoxLayout()
         buttons.addStretch(1)
@@ -70,13 +82,19 @@ def keyboard_html(actions: Sequence[QAction]) -> str:
         for action in actions
         if not action.shortcut().isEmpty()
     )
-    return f"<h3>Keyboard</h3><table cellpadding=4>{rows}</table><p>Tab and Shift+Tab reach every control.</p>"
+    last = tr("Tab and Shift+Tab reach every control.")
+    return f"<h3>{tr('Keyboard')}</h3><table cellpadding=4>{rows}</table><p>{last}</p>"
+
+
+def measured_html() -> str:
+    """How each figure comes about."""
+    return f"<h3>{tr('How is this measured?')}</h3>" + "".join(f"<p>{tr(words)}</p>" for words in HOW_MEASURED)
 
 
 def environment_html(environment: Environment | None) -> str:
     """Devices, versions and the judgement on them."""
     if environment is None:
-        return "<p>The worker has not looked at this machine yet.</p>"
+        return f"<p>{tr('The worker has not looked at this machine yet.')}</p>"
     rows = [(f.name, getattr(environment, f.name)) for f in dataclasses.fields(environment)]
     versions = "".join(
         f"<tr><td>{name}</td><td><b>{escape(str(value))}</b></td></tr>"
@@ -85,13 +103,13 @@ def environment_html(environment: Environment | None) -> str:
     )
     devices = "".join(
         f"<li><b>{escape(d.name)}</b> ({d.id}), {d.total_memory_bytes / 2**30:.1f} GiB"
-        + (f", compute capability {d.capability[0]}.{d.capability[1]}" if d.capability else "")
-        + "".join(f"<br>{escape(p)}" for p in (d.triton_problem, d.nvml_problem) if p)
+        + (", " + tr("compute capability {number}", number="{}.{}".format(*d.capability)) if d.capability else "")
+        + "".join(f"<br>{escape(from_below(p))}" for p in (d.triton_problem, d.nvml_problem) if p)
         + "</li>"
         for d in environment.devices
     )
-    findings = "".join(f"<li>{f.severity}: {escape(f.text)}</li>" for f in environment.findings)
+    findings = "".join(f"<li>{tr(f.severity)}: {escape(from_below(f.text))}</li>" for f in environment.findings)
     return (
-        f"<h3>Devices</h3><ul>{devices}</ul><h3>Versions</h3><table cellpadding=3>{versions}</table>"
-        f"<h3>Judgement</h3><ul>{findings or '<li>nothing to remark</li>'}</ul>"
+        f"<h3>{tr('Devices')}</h3><ul>{devices}</ul><h3>{tr('Versions')}</h3><table cellpadding=3>{versions}</table>"
+        f"<h3>{tr('Judgement')}</h3><ul>{findings or '<li>' + tr('nothing to remark') + '</li>'}</ul>"
     )

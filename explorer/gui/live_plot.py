@@ -10,8 +10,10 @@ from PySide6.QtWidgets import QLabel, QWidget
 
 from explorer.gui.annotations import Annotations
 from explorer.gui.axes import EDGE_PX, PlainAxis, TimeAxis, round_up
+from explorer.gui.language import tr
 from explorer.gui.palette import Theme
 from explorer.gui.readout import coloured
+from explorer.gui.wording import keep
 
 LEFT_AXIS_PX = 62
 BOTTOM_AXIS_PX = 22
@@ -38,7 +40,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
     ) -> None:
         super().__init__(parent, axisItems={"left": axis, "bottom": TimeAxis()})
         self.setObjectName(name)
-        self.setAccessibleName(title)
+        keep(self.setAccessibleName, title)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._from_zero = from_zero
         self._curves: list[pg.PlotDataItem] = []
@@ -59,7 +61,8 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._limit = pg.InfiniteLine(angle=0, movable=False)
         self._limit.setZValue(60)
         self._limit.setVisible(False)
-        self._limit_words = pg.InfLineLabel(self._limit, "limit of the device", position=0.99, anchors=[(1, 1), (1, 1)])
+        self._limit_words = pg.InfLineLabel(self._limit, "", position=0.99, anchors=[(1, 1), (1, 1)])
+        keep(self._limit_words.setFormat, "limit of the device")
         self.addItem(self._limit, ignoreBounds=True)
         self._empty = QLabel(self)
         self._empty.hide()
@@ -101,17 +104,17 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
             curve.setData([], [])
 
     def show_words(self, text: str | None) -> None:
-        """Words in the middle of the plot while there is nothing to draw; None takes them away."""
-        if self._empty.text() == (text or "") and self._empty.isHidden() == (text is None):
+        """An English literal, or finished words, in the middle of the empty plot; None takes them away."""
+        if self._empty.text() == tr(text or "") and self._empty.isHidden() == (text is None):
             return
-        self._empty.setText(text or "")
+        keep(self._empty.setText, text or "")
         if self._empty.isHidden() != (text is None):
             self._empty.setVisible(text is not None)
             # Ticks of an empty plot would be numbers of nothing, and grid lines run through the words.
             self.showGrid(x=text is None, y=text is None, alpha=0.22)
             for side in ("left", "bottom"):
                 self.getPlotItem().getAxis(side).setStyle(showValues=text is None, tickLength=0)
-        self.setAccessibleDescription(text or "")
+        keep(self.setAccessibleDescription, text or "")
         self._place_words()
 
     def words(self) -> str:

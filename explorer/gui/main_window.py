@@ -8,13 +8,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QWidget
 
-from explorer.gui import help_windows, theme
+from explorer.gui import help_windows, speech, theme
 from explorer.gui.bridge import Bridge
 from explorer.gui.compare_control import CompareControl
 from explorer.gui.compare_panel import ComparePanel
 from explorer.gui.exporting import Exporter
 from explorer.gui.intent import Intent
-from explorer.gui.language import tr
+from explorer.gui.language import later, tr
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.overview_panel import OverviewPanel
@@ -25,13 +25,14 @@ from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_bar import RunBar
 from explorer.gui.run_control import RunControl
 from explorer.gui.runs_table import RunsTable
-from explorer.gui.settings import Settings, ThemeChoice, default_config
+from explorer.gui.settings import LanguageChoice, Settings, ThemeChoice, default_config
 from explorer.gui.status_bar import StatusBar
 from explorer.gui.stored_control import StoredControl
 from explorer.gui.stored_runs import StoredRuns
 from explorer.gui.text_panel import TextPanel
 from explorer.gui.toggles_panel import TogglesPanel
 from explorer.gui.views import Views
+from explorer.gui.wording import keep, retranslate
 from explorer.results.log import RunLog
 
 DEFAULT_SIZE_PX = (1440, 900)
@@ -87,6 +88,7 @@ class MainWindow(QMainWindow):
         )
         self.storing = StoredControl(self.stored, self.log, self.bridge, self.panels, self.messages, self)
         self._theme: ThemeChoice = settings.theme()
+        self._language: LanguageChoice = settings.language()
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
         self.intent.changed.connect(self._show_state)
@@ -110,6 +112,37 @@ class MainWindow(QMainWindow):
         self._settings.remember_theme(choice)
         self._apply_theme()
 
+    def set_language(self, choice: LanguageChoice) -> None:
+        """Say everything in the language that ``choice`` means, and remember it; runs go on.
+
+        Where this machine has no font for it the window stays as it is, and says what to install.
+        """
+        wanted = speech.spoken(choice)
+        lacking = speech.missing_font(wanted)
+        if lacking is not None:
+            self._menus.show_language(self._language)
+            self.messages.show_message(lacking, severity="warning")
+            return
+        self._language = choice
+        self._settings.remember_language(choice)
+        self._menus.show_language(choice)
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        speech.speak(app, wanted)
+        retranslate(self)
+        self._views.reword()
+        for part in (
+            self.panels.toggles,
+            self.panels.plots,
+            self.panels.overview,
+            self.panels.runs,
+            self.panels.status,
+            self.control,
+            self.comparing,
+            self.storing,
+        ):
+            part.reword()
+
     def closeEvent(self, event: QCloseEvent) -> None:
         if not self._closed:
             self._closed = True
@@ -126,14 +159,14 @@ class MainWindow(QMainWindow):
         self._strip("run_toolbar", self.panels.run_bar)
         self.addToolBarBreak()
         self._strip("message_toolbar", self.messages)
-        self._toggles_dock = self._dock("toggles_dock", "Optimizations", self.panels.toggles)
+        self._toggles_dock = self._dock("toggles_dock", later("Optimizations"), self.panels.toggles)
         self._views = Views(self.panels.pins)
-        self._views.add(self.panels.plots, tr("Curves"))
-        self._views.add(self.panels.compare, tr("Compare"))
-        self._views.add(self.panels.overview, tr("Overview"))
+        self._views.add(self.panels.plots, later("Curves"))
+        self._views.add(self.panels.compare, later("Compare"))
+        self._views.add(self.panels.overview, later("Overview"))
         self.setCentralWidget(self._views)
-        self._text_dock = self._dock("text_dock", "Text", self.panels.text)
-        self._runs_dock = self._dock("runs_dock", "Runs", self.panels.runs)
+        self._text_dock = self._dock("text_dock", later("Text"), self.panels.text)
+        self._runs_dock = self._dock("runs_dock", later("Runs"), self.panels.runs)
         self.setStatusBar(self.panels.status)
         # The toggles keep their whole height; the table needs the width more than the text needs the height.
         self.setCorner(Qt.Corner.BottomLeftCorner, Qt.DockWidgetArea.LeftDockWidgetArea)
@@ -145,7 +178,7 @@ class MainWindow(QMainWindow):
 
     def _strip(self, name: str, content: QWidget) -> None:
         """A row over the whole width that neither moves nor closes."""
-        strip = QToolBar(content.accessibleName())
+        strip = QToolBar()
         strip.setObjectName(name)
         strip.setMovable(False)
         strip.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
@@ -154,7 +187,8 @@ class MainWindow(QMainWindow):
         self.addToolBar(strip)
 
     def _dock(self, name: str, title: str, content: QWidget) -> QDockWidget:
-        dock = QDockWidget(title)
+        dock = QDockWidget()
+        keep(dock.setWindowTitle, title)
         dock.setObjectName(name)
         dock.setWidget(content)
         return dock
@@ -192,10 +226,11 @@ class MainWindow(QMainWindow):
             set_theme=self.set_theme,
             reset_layout=self._reset_layout,
         )
+        menus.add_languages(language=self._language, set_language=self.set_language)
         menus.add_help(
-            keyboard=lambda: self._show_help("Keyboard", help_windows.keyboard_html(menus.actions())),
-            measured=lambda: self._show_help("How is this measured?", help_windows.HOW_MEASURED),
-            environment=lambda: self._show_help("This machine", self._environment_html()),
+            keyboard=lambda: self._show_help(tr("Keyboard"), help_windows.keyboard_html(menus.actions())),
+            measured=lambda: self._show_help(tr("How is this measured?"), help_windows.measured_html()),
+            environment=lambda: self._show_help(tr("This machine"), self._environment_html()),
         )
 
     def _environment_html(self) -> str:

@@ -7,13 +7,20 @@ from collections.abc import Callable
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
 
-from explorer.gui.settings import ThemeChoice
+from explorer.gui.language import later
+from explorer.gui.settings import LanguageChoice, ThemeChoice
 from explorer.gui.views import Views
+from explorer.gui.wording import keep
 
 THEMES: tuple[tuple[ThemeChoice, str, str], ...] = (
-    ("system", "As the &system", "Ctrl+Alt+S"),
-    ("light", "&Light", "Ctrl+Alt+L"),
-    ("dark", "&Dark", "Ctrl+Alt+D"),
+    ("system", later("As the &system"), "Ctrl+Alt+S"),
+    ("light", later("&Light"), "Ctrl+Alt+L"),
+    ("dark", later("&Dark"), "Ctrl+Alt+D"),
+)
+LANGUAGES: tuple[tuple[LanguageChoice, str, str], ...] = (
+    ("system", later("As the s&ystem"), "Ctrl+Alt+Y"),
+    ("en", "English", "Ctrl+Alt+N"),
+    ("zh_CN", "简体中文", "Ctrl+Alt+Z"),
 )
 
 
@@ -22,37 +29,36 @@ class Menus:
 
     def __init__(self, window: QMainWindow) -> None:
         self._window = window
-        bar = window.menuBar()
-        self._file = bar.addMenu("&File")
-        self._edit = bar.addMenu("&Edit")
-        self._run = bar.addMenu("&Run")
-        self._runs = bar.addMenu("Run&s")
-        self._compare = bar.addMenu("&Compare")
-        self._view = bar.addMenu("&View")
-        self._help = bar.addMenu("&Help")
+        self._file = self._menu(later("&File"))
+        self._edit = self._menu(later("&Edit"))
+        self._run = self._menu(later("&Run"))
+        self._runs = self._menu(later("Run&s"))
+        self._compare = self._menu(later("&Compare"))
+        self._view = self._menu(later("&View"))
+        self._help = self._menu(later("&Help"))
 
     def add_file(
         self, *, export: Callable[[], None], export_steps: Callable[[], None], export_script: Callable[[], None]
     ) -> None:
-        self._add(self._file, "export_csv_action", "&Export runs to CSV…", export, "Ctrl+E")
-        self._add(self._file, "export_steps_action", "Export &steps to CSV…", export_steps, "Ctrl+Shift+E")
-        self._add(self._file, "export_script_action", "Export as a &script…", export_script, "Ctrl+Shift+S")
+        self._add(self._file, "export_csv_action", later("&Export runs to CSV…"), export, "Ctrl+E")
+        self._add(self._file, "export_steps_action", later("Export &steps to CSV…"), export_steps, "Ctrl+Shift+E")
+        self._add(self._file, "export_script_action", later("Export as a &script…"), export_script, "Ctrl+Shift+S")
         self._file.addSeparator()
-        self._add(self._file, "quit_action", "&Quit", self._window.close, "Ctrl+Q")
+        self._add(self._file, "quit_action", later("&Quit"), self._window.close, "Ctrl+Q")
 
     def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None], plain: Callable[[], None]) -> None:
-        self.undo = self._add(self._edit, "undo_action", "&Undo a setting", undo, "Ctrl+Z")
-        self.redo = self._add(self._edit, "redo_action", "&Redo a setting", redo, "Ctrl+Shift+Z")
+        self.undo = self._add(self._edit, "undo_action", later("&Undo a setting"), undo, "Ctrl+Z")
+        self.redo = self._add(self._edit, "redo_action", later("&Redo a setting"), redo, "Ctrl+Shift+Z")
         self._edit.addSeparator()
-        self._add(self._edit, "plain_action", "&Nothing optimized", plain, "Ctrl+Shift+0")
+        self._add(self._edit, "plain_action", later("&Nothing optimized"), plain, "Ctrl+Shift+0")
 
     def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
-        self.start = self._add(self._run, "start_action", "&Start", start, "F5")
-        self.stop = self._add(self._run, "stop_action", "S&top", stop, "Shift+F5")
+        self.start = self._add(self._run, "start_action", later("&Start"), start, "F5")
+        self.stop = self._add(self._run, "stop_action", later("S&top"), stop, "Shift+F5")
 
     def add_runs(self, *, open_stored: Callable[[], None], take_in: Callable[[], None]) -> None:
-        self._add(self._runs, "open_stored_action", "&Open stored runs…", open_stored, "Ctrl+O")
-        self._add(self._runs, "import_bundle_action", "&Import a bundle…", take_in, "Ctrl+I")
+        self._add(self._runs, "open_stored_action", later("&Open stored runs…"), open_stored, "Ctrl+O")
+        self._add(self._runs, "import_bundle_action", later("&Import a bundle…"), take_in, "Ctrl+I")
 
     def add_compare(
         self,
@@ -65,14 +71,14 @@ class Menus:
         export: Callable[[], None],
     ) -> None:
         menu = self._compare
-        self._add(menu, "pin_a_action", "Pin the settings, or the selected row, as &A", pin_a, "Ctrl+Shift+A")
-        self._add(menu, "pin_b_action", "Pin the settings, or the selected row, as &B", pin_b, "Ctrl+Shift+B")
-        self._add(menu, "swap_pins_action", "S&wap A and B", swap, "Ctrl+Shift+X")
+        self._add(menu, "pin_a_action", later("Pin the settings, or the selected row, as &A"), pin_a, "Ctrl+Shift+A")
+        self._add(menu, "pin_b_action", later("Pin the settings, or the selected row, as &B"), pin_b, "Ctrl+Shift+B")
+        self._add(menu, "swap_pins_action", later("S&wap A and B"), swap, "Ctrl+Shift+X")
         menu.addSeparator()
-        self.compare = self._add(menu, "compare_action", "&Compare A with B", compare, "F6")
+        self.compare = self._add(menu, "compare_action", later("&Compare A with B"), compare, "F6")
         menu.addSeparator()
-        self._add(menu, "copy_verdict_action", "Co&py the verdict", copy, "Ctrl+Alt+C")
-        self._add(menu, "export_comparison_action", "&Export the comparison…", export, "Ctrl+Alt+E")
+        self._add(menu, "copy_verdict_action", later("Co&py the verdict"), copy, "Ctrl+Alt+C")
+        self._add(menu, "export_comparison_action", later("&Export the comparison…"), export, "Ctrl+Alt+E")
 
     def add_view(
         self,
@@ -94,40 +100,74 @@ class Menus:
             action.setShortcut(QKeySequence(f"Ctrl+Alt+{number}"))
             self._view.addAction(action)
         self._view.addSeparator()
-        self.freeze = QAction("&Freeze the curves", self._window)
+        self.freeze = QAction(self._window)
+        keep(self.freeze.setText, "&Freeze the curves")
         self.freeze.setObjectName("freeze_action")
         self.freeze.setShortcut(QKeySequence("Ctrl+Space"))
         self.freeze.setCheckable(True)
         self.freeze.toggled.connect(freeze)
         self._view.addAction(self.freeze)
-        self._add(self._view, "follow_action", "Show the &whole run", follow, "Ctrl+0")
+        self._add(self._view, "follow_action", later("Show the &whole run"), follow, "Ctrl+0")
         self._view.addSeparator()
-        self._themes = self._view.addMenu("&Theme")
+        self._themes = self._menu(later("&Theme"), within=self._view)
         group = QActionGroup(self._window)
         for choice, label, key in THEMES:
             action = self._add(self._themes, f"theme_{choice}_action", label, lambda c=choice: set_theme(c), key)
             action.setCheckable(True)
             action.setChecked(choice == theme)
             group.addAction(action)
-        self._add(self._view, "reset_layout_action", "&Reset layout", reset_layout, "Ctrl+Alt+0")
+        self._add(self._view, "reset_layout_action", later("&Reset layout"), reset_layout, "Ctrl+Alt+0")
+
+    def add_languages(self, *, language: LanguageChoice, set_language: Callable[[LanguageChoice], None]) -> None:
+        """Into the view menu; their names stand in the languages themselves."""
+        self._languages = self._menu(later("&Language"), within=self._view)
+        group = QActionGroup(self._window)
+        for choice, name, key in LANGUAGES:
+            action = self._add(
+                self._languages, f"language_{choice}_action", name, lambda c=choice: set_language(c), key
+            )
+            action.setCheckable(True)
+            group.addAction(action)
+        self.show_language(language)
+
+    def show_language(self, language: LanguageChoice) -> None:
+        """Tick ``language``."""
+        for action, (choice, _, _) in zip(self._languages.actions(), LANGUAGES, strict=True):
+            action.setChecked(choice == language)
 
     def add_help(
         self, *, keyboard: Callable[[], None], measured: Callable[[], None], environment: Callable[[], None]
     ) -> None:
-        self._add(self._help, "keyboard_action", "&Keyboard", keyboard, "F1")
-        self._add(self._help, "measured_action", "&How is this measured?", measured, "Shift+F1")
-        self._add(self._help, "environment_action", "This &machine and its versions", environment, "Ctrl+F1")
+        self._add(self._help, "keyboard_action", later("&Keyboard"), keyboard, "F1")
+        self._add(self._help, "measured_action", later("&How is this measured?"), measured, "Shift+F1")
+        self._add(self._help, "environment_action", later("This &machine and its versions"), environment, "Ctrl+F1")
 
     def actions(self) -> list[QAction]:
         """Every action, in the order of the menus, those of menus within menus included."""
-        menus = (self._file, self._edit, self._run, self._runs, self._compare, self._view, self._themes, self._help)
+        menus = (
+            self._file,
+            self._edit,
+            self._run,
+            self._runs,
+            self._compare,
+            self._view,
+            self._themes,
+            self._languages,
+            self._help,
+        )
         headings = [menu.menuAction() for menu in menus]
         return [
             action for menu in menus for action in menu.actions() if not action.isSeparator() and action not in headings
         ]
 
+    def _menu(self, title: str, *, within: QMenu | None = None) -> QMenu:
+        menu = (within or self._window.menuBar()).addMenu("")
+        keep(menu.setTitle, title)
+        return menu
+
     def _add(self, menu: QMenu, name: str, text: str, slot: Callable[..., object], key: str) -> QAction:
-        action = QAction(text, self._window)
+        action = QAction(self._window)
+        keep(action.setText, text)
         action.setObjectName(name)
         action.setShortcut(QKeySequence(key))
         action.triggered.connect(lambda *_: slot())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
@@ -9,6 +10,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
+from explorer.gui.language import from_below, tr
+from explorer.gui.wording import keep
 from explorer.messages import Problem
 
 Severity = Literal["hint", "warning", "problem"]
@@ -21,7 +24,7 @@ class MessageBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("message_bar")
-        self.setAccessibleName("Message")
+        keep(self.setAccessibleName, "Message")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setFixedHeight(HEIGHT_PX)
         self._text = ""
@@ -36,10 +39,11 @@ class MessageBar(QWidget):
         self._button.setObjectName("message_button")
         self._button.hide()
         self._button.clicked.connect(self._act)
-        self._close = QPushButton("Dismiss", self)
+        self._close = QPushButton(self)
+        keep(self._close.setText, "Dismiss")
         self._close.setObjectName("dismiss_button")
         self._close.setFlat(True)
-        self._close.setAccessibleName("Dismiss this message")
+        keep(self._close.setAccessibleName, "Dismiss this message")
         self._close.hide()
         self._close.clicked.connect(self._dismiss)
         self._row = row = QHBoxLayout(self)
@@ -88,9 +92,9 @@ class MessageBar(QWidget):
         """Say what went wrong; its details can be copied for a report."""
         detail = problem.detail
         self.show_message(
-            str(problem),
+            problem_words(problem),
             severity="problem",
-            action="Copy details" if detail else None,
+            action=tr("Copy details") if detail else None,
             on_action=lambda: QGuiApplication.clipboard().setText(detail),
         )
 
@@ -117,3 +121,14 @@ class MessageBar(QWidget):
         self.clear()
         if action is not None:
             action()
+
+
+def problem_words(problem: Problem) -> str:
+    """``str(problem)`` in the language of the moment."""
+    parts = dataclasses.replace(
+        problem,
+        what=from_below(problem.what),
+        why=from_below(problem.why),
+        remedy=from_below(problem.remedy),
+    )
+    return str(parts)

@@ -20,9 +20,10 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, tr
 from explorer.gui.overview_plots import BarsPlot, FrontPlot
 from explorer.gui.palette import NOTHING, si_number, tabular
+from explorer.gui.wording import keep
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.log import RunLog
 from explorer.results.overview import Entry, entry, not_alike, ratio
@@ -52,7 +53,7 @@ class OverviewPanel(QWidget):
         self.bars, self.front = BarsPlot(), FrontPlot()
         self.table = QTableWidget()
         self.table.setObjectName("overview_table")
-        self.table.setAccessibleName(tr("Runs side by side"))
+        keep(self.table.setAccessibleName, "Runs side by side")
         self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
         self.table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -68,7 +69,8 @@ class OverviewPanel(QWidget):
         self._note.setProperty("role", "small")
         self._note.setWordWrap(True)
         self._note.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self._copy = QPushButton(tr("Copy as Markdown"))
+        self._copy = QPushButton()
+        keep(self._copy.setText, "Copy as Markdown")
         self._copy.setObjectName("copy_overview_button")
         self._copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(self.markdown()))
         self._again = QTimer(self)
@@ -111,6 +113,10 @@ class OverviewPanel(QWidget):
         self.front.apply_theme(dark)
         self._draw()
 
+    def reword(self) -> None:
+        """Show table and note in the language of the moment."""
+        self._draw()
+
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
@@ -133,7 +139,7 @@ class OverviewPanel(QWidget):
                 item = QTableWidgetItem(text)
                 side = Qt.AlignmentFlag.AlignLeft if column == 1 else Qt.AlignmentFlag.AlignRight
                 item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-                item.setToolTip(f"{one.name} {one.label}")
+                item.setToolTip(f"{one.name} {from_below(one.label)}")
                 self.table.setItem(number, column, item)
         for column in range(len(header)):
             mode = QHeaderView.ResizeMode.Stretch if column == 1 else QHeaderView.ResizeMode.ResizeToContents
@@ -158,7 +164,7 @@ class OverviewPanel(QWidget):
             lines.append(
                 [
                     one.name,
-                    one.label,
+                    from_below(one.label),
                     ("" if one.settled else "~ ") + si_number(one.tokens_per_s),
                     _times(ratio(one.tokens_per_s, first.tokens_per_s)),
                     _number(one.memory_gib, 2),
@@ -177,7 +183,7 @@ class OverviewPanel(QWidget):
         )
         differ = not_alike(self._shown)
         if differ:
-            what = " {} ".format(tr("and")).join(tr(name) for name in differ)
+            what = tr(" and ").join(from_below(name) for name in differ)
             words = tr("These runs are not of one {what}: their figures cannot be held against each other.", what=what)
         if self._note.property("severity") != ("warning" if differ else ""):
             self._note.setProperty("severity", "warning" if differ else "")

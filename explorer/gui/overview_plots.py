@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFontMetrics
 
 from explorer.gui.axes import PlainAxis, SiAxis, round_up
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, later
 from explorer.gui.palette import theme
 from explorer.gui.still_plot import StillPlot, pen
 from explorer.results.overview import Entry, pareto
@@ -32,11 +32,11 @@ class BarsPlot(StillPlot):
     """Tokens/s of each entry, the first on top, with a line from its 5th to its 95th percentile."""
 
     def __init__(self) -> None:
-        left, bottom = PlainAxis("left", None), SiAxis("bottom", tr("tokens/s"))
+        left, bottom = PlainAxis("left", None), SiAxis("bottom", later("tokens/s"))
         super().__init__(
             name="bars_plot",
-            title=tr("Speed of the runs"),
-            words=tr("A bar a run: its speed, and the range of nine steps in ten."),
+            title=later("Speed of the runs"),
+            words=later("A bar a run: its speed, and the range of nine steps in ten."),
             left=left,
             bottom=bottom,
             left_px=NAMES_PX,
@@ -73,7 +73,7 @@ class BarsPlot(StillPlot):
         metrics = QFontMetrics(self.font())
         names = [
             # The end of a label tells neighbours apart: toggles are added one by one.
-            (-row, f"{e.name}  {metrics.elidedText(e.label, Qt.TextElideMode.ElideLeft, NAMES_PX - 44)}")
+            (-row, f"{e.name}  {metrics.elidedText(from_below(e.label), Qt.TextElideMode.ElideLeft, NAMES_PX - 44)}")
             for row, e in enumerate(entries)
         ]
         self.getPlotItem().getAxis("left").setTicks([names])
@@ -85,11 +85,13 @@ class FrontPlot(StillPlot):
     """Speed against memory; up and to the left is better. The line joins those that no other beats in both."""
 
     def __init__(self) -> None:
-        left, bottom = SiAxis("left", tr("tokens/s")), PlainAxis("bottom", tr("GiB in a step"))
+        left, bottom = SiAxis("left", later("tokens/s")), PlainAxis("bottom", later("GiB in a step"))
         super().__init__(
             name="front_plot",
-            title=tr("Speed against memory"),
-            words=tr("A point a run: up and to the left is better. The line joins those that no other beats in both."),
+            title=later("Speed against memory"),
+            words=later(
+                "A point a run: up and to the left is better. The line joins those that no other beats in both."
+            ),
             left=left,
             bottom=bottom,
             left_px=LEFT_AXIS_PX,

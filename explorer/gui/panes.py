@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 import pyqtgraph as pg
@@ -15,16 +16,26 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 from explorer.config import Workload
 from explorer.gui.axes import PlainAxis, SiAxis
 from explorer.gui.envelope import Floats
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.live_plot import LivePlot
 from explorer.gui.palette import NOTHING, blend, gib, mfu_words, milliseconds, run_colour, run_style, si_number, theme
 from explorer.gui.readout import Caption, Key, Legend, Readout
 from explorer.gui.run_curves import Band, Figures, RunCurves
+from explorer.gui.wording import keep
 from explorer.results import flops
 from explorer.results.environment import DeviceInfo
 from explorer.results.memory import bands_problem
 from explorer.results.sample import Segment
 
-WAITING_WORDS = "Waiting for the first step."
+WAITING_WORDS = later("Waiting for the first step.")
+
+
+PER_UNIT: Mapping[Literal["step", "token"], str] = MappingProxyType(
+    {"step": later("ms/step"), "token": later("ms/token")}
+)
+BAND_WORDS: Mapping[Band, str] = MappingProxyType(
+    {"others": later("others"), "context": later("context"), "driver": later("driver")}
+)
 
 
 class Pane(QWidget):
@@ -81,23 +92,23 @@ class Pane(QWidget):
 class ThroughputPane(Pane):
     """Tokens/s: every step faint, the median of short windows over it."""
 
-    idle_words = (
+    idle_words = later(
         "Press Start (F5): tokens a second are drawn here.\n"
         "Then flip one toggle: the curve shows what it does, from the next step on."
     )
 
     def __init__(self, legend: Legend, *side: QWidget) -> None:
-        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=2.0)
-        self.step_readout = Readout("Median of the last second", "ms/step", widest="8,888", scale=1.4)
-        self.mfu_readout = Readout("Model FLOP utilization", "MFU", widest="100.0%", scale=1.4)
-        axis = SiAxis("left", "tokens/s")
-        plot = LivePlot(name="throughput_plot", title="Throughput", axis=axis, from_zero=True, words=True)
-        super().__init__("Throughput", plot, (self.rate_readout, self.step_readout, self.mfu_readout), *side)
+        self.rate_readout = Readout(later("Median of the last second"), later("tokens/s"), widest="888.8k", scale=2.0)
+        self.step_readout = Readout(later("Median of the last second"), later("ms/step"), widest="8,888", scale=1.4)
+        self.mfu_readout = Readout(later("Model FLOP utilization"), later("MFU"), widest="100.0%", scale=1.4)
+        axis = SiAxis("left", later("tokens/s"))
+        plot = LivePlot(name="throughput_plot", title=later("Throughput"), axis=axis, from_zero=True, words=True)
+        super().__init__(later("Throughput"), plot, (self.rate_readout, self.step_readout, self.mfu_readout), *side)
         self._legend = legend
         self._segment: Segment | None = None
         self._device_name: str | None = None
         self.mfu_readout.hide()
-        self._unit = "step"
+        self._unit: Literal["step", "token"] = "step"
         # The first curve of the plot is the main one; it lies on top.
         self._median = plot.add_curve(above=True)
         self._each = plot.add_curve()
@@ -110,7 +121,7 @@ class ThroughputPane(Pane):
         super().begin(run_id, workload)
         self._unit = "token" if workload == "generate" else "step"
         self.rate_readout.show_number(NOTHING)
-        self.step_readout.show_number(NOTHING, f"ms/{self._unit}")
+        self.step_readout.show_number(NOTHING, PER_UNIT[self._unit])
         self._segment = None
         self.mfu_readout.hide()
 
@@ -118,7 +129,7 @@ class ThroughputPane(Pane):
         """What the figures to come are of: a segment carries how much arithmetic a token is."""
         self._segment, self._device_name = segment, device_name
         self.mfu_readout.setVisible(segment.flop_per_token is not None)
-        self.mfu_readout.setToolTip(flops.in_words(segment, device_name))
+        self.mfu_readout.setToolTip(from_below(flops.in_words(segment, device_name)))
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         self._each.setData(*curves.rate(low_s, high_s, self.plot.bins()))
@@ -144,11 +155,12 @@ class ThroughputPane(Pane):
         faint = blend(colour, QColor(look.background), 0.45)
         self.plot.dress(self._each, faint)
         self.plot.dress(self._median, colour, width=2.0, style=style)
-        name = f"run {run_id}{', frozen' if frozen else ''}"
+        name = tr("run {run}, frozen", run=run_id) if frozen else tr("run {run}", run=run_id)
+        each = tr("each token") if self._unit == "token" else tr("each step")
         self._legend.show_keys(
             (
-                Key(words=f"{name}: median of 0.25 s", colour=colour, width=2.0, style=style),
-                Key(words=f"each {self._unit}", colour=faint),
+                Key(words=tr("{run}: median of 0.25 s", run=name), colour=colour, width=2.0, style=style),
+                Key(words=each, colour=faint),
             ),
             look,
         )
@@ -157,31 +169,38 @@ class ThroughputPane(Pane):
 class MemoryPane(Pane):
     """Memory of the device in bands, one on the other; on the CPU the worker's resident memory."""
 
-    idle_words = "What a step needs at its peak, what the allocator holds, and what is in use on the device, by whom."
+    idle_words = later(
+        "What a step needs at its peak, what the allocator holds, and what is in use on the device, by whom."
+    )
     # Each is filled down to zero and hides the lower part of those before. How much of the run's colour it has; None:
     # grey, since it is not the run's.
     _SHARES: Mapping[Band, float | None] = MappingProxyType(
         {"unsplit": 0.14, "driver": None, "others": None, "context": 0.2, "cached": 0.36, "allocated": 0.6}
     )
-    _USED = "Memory in use on the device, by whomever; the driver's reserve is not counted"
+    _USED = later("Memory in use on the device, by whomever; the driver's reserve is not counted")
     _GREYS: Mapping[Band, float] = MappingProxyType({"driver": 0.55, "others": 0.28})
 
     def __init__(self) -> None:
         widest = "888.8 GiB"
-        self.peak_readout = Readout("Largest sum of live tensors within a step", "in a step", widest=widest)
-        self.held_readout = Readout(
-            "What the allocator holds; the band is its cache, above the step's peak", "held", widest=widest
+        self.peak_readout = Readout(
+            later("Largest sum of live tensors within a step"), later("in a step"), widest=widest
         )
-        self.used_readout = Readout(self._USED, "in use", widest=widest)
-        axis = PlainAxis("left", "GiB")
-        plot = LivePlot(name="memory_plot", title="Memory", axis=axis, from_zero=True, words=False)
+        self.held_readout = Readout(
+            later("What the allocator holds; the band is its cache, above the step's peak"),
+            later("held"),
+            widest=widest,
+        )
+        self.used_readout = Readout(self._USED, later("in use"), widest=widest)
+        axis = PlainAxis("left", later("GiB"))
+        plot = LivePlot(name="memory_plot", title=later("Memory"), axis=axis, from_zero=True, words=False)
         self._legend = Legend()
-        self._legend.setToolTip(
+        keep(
+            self._legend.setToolTip,
             "others: what other processes hold, by NVML. context: CUDA's context, code and libraries' workspaces, "
             "NVML's figure for the worker less what its allocator holds. driver: the driver's own reserve, which no "
-            "process can use."
+            "process can use.",
         )
-        super().__init__("Memory", plot, (self.peak_readout, self.held_readout, self.used_readout), self._legend)
+        super().__init__(later("Memory"), plot, (self.peak_readout, self.held_readout, self.used_readout), self._legend)
         self._of: Mapping[Band, Readout] = {
             "allocated": self.peak_readout,
             "cached": self.held_readout,
@@ -193,6 +212,7 @@ class MemoryPane(Pane):
         self._driver_bytes = 0
         self._look = theme(dark=False)
         self._fills: dict[Band, QColor] = {}
+        self._figures = Figures()
 
     def legend_words(self) -> list[str]:
         """The bands beyond the allocator's, with their sizes."""
@@ -227,25 +247,29 @@ class MemoryPane(Pane):
         near = highest_gib > 0.4 * limit_gib > 0
         self.plot.show_limit(limit_gib if near else None)
         self.plot.fit(0, max(1.15 * highest_gib, 1.05 * limit_gib if near else 0.0))
-        self.plot.show_words(None if highest_gib else "Memory is not measured here.")
+        self.plot.show_words(None if highest_gib else later("Memory is not measured here."))
 
     def show_figures(self, figures: Figures) -> None:
         self.peak_readout.show_number(gib(figures.peak_allocated_bytes))
         self.held_readout.show_number(gib(figures.reserved_bytes))
-        words = "resident in the worker" if self._on_cpu else "in use"
-        of = f" of {gib(self._device.total_memory_bytes)}" if self._device is not None else ""
-        self.used_readout.show_number(gib(figures.device_used_bytes), words + of)
+        used = gib(figures.device_used_bytes)
+        if self._device is None:
+            self.used_readout.show_number(used, later("resident in the worker") if self._on_cpu else later("in use"))
+        else:
+            words = later("resident in the worker of {whole}") if self._on_cpu else later("in use of {whole}")
+            self.used_readout.show_number(used, words, whole=gib(self._device.total_memory_bytes))
         self._show_apart(figures)
 
     def _show_apart(self, figures: Figures) -> None:
         """The bands beyond the allocator's, or why there are none."""
+        self._figures = figures
         sizes: tuple[tuple[Band, int], ...] = (
             ("others", figures.other_processes_bytes),
             ("context", figures.context_bytes),
             ("driver", figures.driver_reserved_bytes),
         )
         keys = tuple(
-            Key(words=f"{band} {gib(size)}", colour=self._fills[band], width=8.0)
+            Key(words=f"{tr(BAND_WORDS[band])} {gib(size)}", colour=self._fills[band], width=8.0)
             for band, size in sizes
             if size >= 0 and band in self._fills
         )
@@ -255,7 +279,9 @@ class MemoryPane(Pane):
         why = None
         if self._device is not None and figures.device_used_bytes >= 0:
             why = bands_problem(self._device, told=figures.context_bytes >= 0)
-        self.used_readout.setToolTip(self._USED if why is None else f"{self._USED}.\nNot in bands: {why}.")
+        used = tr(self._USED)
+        words = used if why is None else tr("{used}.\nNot in bands: {why}.", used=used, why=from_below(why))
+        self.used_readout.setToolTip(words)
         self._driver_bytes = max(self._driver_bytes, figures.driver_reserved_bytes)
 
     def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
@@ -272,18 +298,19 @@ class MemoryPane(Pane):
             self._fills[band] = fill
             if band in self._of:
                 self._of[band].show_patch(fill)
+        self._show_apart(self._figures)
 
 
 class LossPane(Pane):
     """Loss of every training step."""
 
-    idle_words = "Loss of each training step: an optimization should not change where it goes."
+    idle_words = later("Loss of each training step: an optimization should not change where it goes.")
 
     def __init__(self) -> None:
-        self.loss_readout = Readout("Loss of the last step, in nats a token", "", widest="88.888")
-        axis = PlainAxis("left", "nats")
-        plot = LivePlot(name="loss_plot", title="Loss", axis=axis, from_zero=False, words=False)
-        super().__init__("Loss", plot, (self.loss_readout,))
+        self.loss_readout = Readout(later("Loss of the last step, in nats a token"), "", widest="88.888")
+        axis = PlainAxis("left", later("nats"))
+        plot = LivePlot(name="loss_plot", title=later("Loss"), axis=axis, from_zero=False, words=False)
+        super().__init__(later("Loss"), plot, (self.loss_readout,))
         self._curve = plot.add_curve()
         self._generates = False
 
@@ -292,7 +319,7 @@ class LossPane(Pane):
         self._generates = workload == "generate"
         self.loss_readout.show_number(NOTHING)
         if self._generates:
-            self.plot.show_words("No loss in generation.")
+            self.plot.show_words(later("No loss in generation."))
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         if self._generates:
@@ -315,19 +342,19 @@ class LossPane(Pane):
 class StepTimePane(Pane):
     """Time of every step."""
 
-    idle_words = "Time of each step, its median and its 95th percentile."
+    idle_words = later("Time of each step, its median and its 95th percentile.")
 
     def __init__(self) -> None:
-        self.p50_readout = Readout("Median of the last 1000 steps", "", lead="p50", widest="8,888 ms")
-        self.p95_readout = Readout("95th percentile of the last 1000 steps", "", lead="p95", widest="8,888 ms")
-        self._axis = PlainAxis("left", "ms/step")
-        plot = LivePlot(name="step_time_plot", title="Step time", axis=self._axis, from_zero=True, words=False)
-        super().__init__("Step time", plot, (self.p50_readout, self.p95_readout))
+        self.p50_readout = Readout(later("Median of the last 1000 steps"), "", lead="p50", widest="8,888 ms")
+        self.p95_readout = Readout(later("95th percentile of the last 1000 steps"), "", lead="p95", widest="8,888 ms")
+        self._axis = PlainAxis("left", later("ms/step"))
+        plot = LivePlot(name="step_time_plot", title=later("Step time"), axis=self._axis, from_zero=True, words=False)
+        super().__init__(later("Step time"), plot, (self.p50_readout, self.p95_readout))
         self._curve = plot.add_curve()
 
     def begin(self, run_id: int, workload: Workload) -> None:
         super().begin(run_id, workload)
-        self._axis.setLabel("ms/token" if workload == "generate" else "ms/step")
+        keep(self._axis.setLabel, PER_UNIT["token" if workload == "generate" else "step"])
         self.p50_readout.show_number(NOTHING)
         self.p95_readout.show_number(NOTHING)
 

@@ -9,6 +9,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QComboBox, QFileDialog, QWidget
 
 from explorer.gui.controls import silenced
+from explorer.gui.language import tr
+from explorer.gui.wording import add_item
 
 _OPEN = "\0open"
 
@@ -29,7 +31,7 @@ class PathCombo(QComboBox):
         folder: bool,
         parent: QWidget | None = None,
     ) -> None:
-        """``presets``: (value, tooltip) each."""
+        """``presets``: (value, tooltip) each; ``open_label``: an English literal."""
         super().__init__(parent)
         self._folder = folder
         self._presets = tuple(value for value, _ in presets)
@@ -43,7 +45,7 @@ class PathCombo(QComboBox):
                 self.addItem(value, value)
                 self.setItemData(self.count() - 1, tip, Qt.ItemDataRole.ToolTipRole)
             self.insertSeparator(self.count())
-            self.addItem(open_label, _OPEN)
+            add_item(self, open_label, _OPEN)
         self.currentIndexChanged.connect(self._picked)
         self.editTextChanged.connect(self._typed)
         line = self.lineEdit()
@@ -93,8 +95,8 @@ class PathCombo(QComboBox):
 
     def _browse(self) -> None:
         if self._folder:
-            path = QFileDialog.getExistingDirectory(self, "Open a folder saved by transformers")
+            path = QFileDialog.getExistingDirectory(self, tr("Open a folder saved by transformers"))
         else:
-            path, _ = QFileDialog.getOpenFileName(self, "Open a text file to train on")
+            path, _ = QFileDialog.getOpenFileName(self, tr("Open a text file to train on"))
         if path:
             self._choose(path)

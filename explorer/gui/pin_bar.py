@@ -8,9 +8,10 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QSizePolicy, QToo
 
 from explorer.config import RunConfig
 from explorer.experiments.arms import names
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import A_STYLE, B_STYLE, a_colour, b_colour
 from explorer.gui.pins import LETTERS, Arm, Pins
+from explorer.gui.wording import keep
 
 CHIP_WIDTH_PX = 152
 HEIGHT_PX = 26
@@ -53,7 +54,7 @@ class PinBar(QWidget):
     def show_pins(self, pins: Pins, current: RunConfig) -> None:
         """Redraw the chips; ``current`` is what B stands for while it is not pinned."""
         pinned = (pins.a, pins.b)
-        a, b = names((pins.a or current, pins.b or current))
+        a, b = map(from_below, names((pins.a or current, pins.b or current)))
         now = b if pins.a is not None and pins.a != current else tr("the settings")
         words = (
             a if pins.a is not None else tr("not pinned"),
@@ -103,11 +104,12 @@ class PinBar(QWidget):
         chip.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(chip)
         for name, words, signal in (
-            ("chip_pin", tr("Pin the settings of the moment as {arm}", arm=letter), self.pin_wanted),
-            ("chip_settings", tr("Go to the settings of {arm}", arm=letter), self.settings_wanted),
-            ("chip_release", tr("Let go of {arm}", arm=letter), self.release_wanted),
+            ("chip_pin", later("Pin the settings of the moment as {arm}"), self.pin_wanted),
+            ("chip_settings", later("Go to the settings of {arm}"), self.settings_wanted),
+            ("chip_release", later("Let go of {arm}"), self.release_wanted),
         ):
-            action = menu.addAction(words)
+            action = menu.addAction("")
+            keep(action.setText, words, arm=letter)
             action.setObjectName(f"{name}_{letter.lower()}_action")
             action.triggered.connect(lambda _=False, signal=signal: signal.emit(arm))
             chip.addAction(action)

@@ -17,6 +17,7 @@ from explorer.gui.palette import theme
 from explorer.gui.panes import WAITING_WORDS, LossPane, MemoryPane, Pane, StepTimePane, ThroughputPane
 from explorer.gui.readout import Legend, coloured
 from explorer.gui.run_curves import RunCurves
+from explorer.gui.wording import keep
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import device_name
 from explorer.results.log import RunLog
@@ -65,8 +66,8 @@ class PlotsPanel(QWidget):
         self._side.addWidget(self._progress)
         self._follow = QToolButton()
         self._follow.setObjectName("follow_button")
-        self._follow.setText("Follow")
-        self._follow.setToolTip("Show the whole run again, and go on with it (or double-click a plot)")
+        keep(self._follow.setText, "Follow")
+        keep(self._follow.setToolTip, "Show the whole run again, and go on with it (or double-click a plot)")
         self._follow.hide()
         self._follow.clicked.connect(self.follow)
 
@@ -193,6 +194,12 @@ class PlotsPanel(QWidget):
         self._dark = dark
         coloured(self._progress, theme(dark).text)
         self._dress()
+
+    def reword(self) -> None:
+        """Show figures and legends in the language of the moment."""
+        self._readouts_at_s = 0.0
+        self._dress()
+        self._mark_changed()
 
     # ---- drawing
 

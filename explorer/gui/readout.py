@@ -9,6 +9,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QP
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from explorer.gui.palette import NOTHING, Theme, tabular
+from explorer.gui.wording import keep
 
 
 def coloured(label: QLabel, colour: str) -> None:
@@ -19,22 +20,27 @@ def coloured(label: QLabel, colour: str) -> None:
 
 
 class Caption(QLabel):
-    """The name of a plot: small capitals, muted."""
+    """The name of a plot, an English literal: small capitals, muted."""
 
     def __init__(self, text: str, parent: QWidget | None = None) -> None:
-        super().__init__(text.upper(), parent)
+        super().__init__(parent)
         font = self.font()
         font.setPointSizeF(font.pointSizeF() * 0.85)
         font.setWeight(QFont.Weight.DemiBold)
         font.setLetterSpacing(QFont.SpacingType.PercentageSpacing, 108)
         self.setFont(font)
+        keep(self.show_text, text)
+
+    def show_text(self, text: str) -> None:
+        """Show ``text`` in capitals."""
+        self.setText(text.upper())
 
     def apply_theme(self, look: Theme) -> None:
         coloured(self, look.muted)
 
 
 class Readout(QWidget):
-    """A number and its unit, such as ``174.4k`` ``tokens/s``; a dash until there is one.
+    """A number and its unit, such as ``174.4k`` ``tokens/s``; a dash until there is one. Words are English literals.
 
     ``widest``: a number as wide as any to come. ``scale``: size of the number against the application's font.
     ``meaning`` is its tooltip and what a screen reader calls it. ``lead`` stands before the number.
@@ -51,16 +57,18 @@ class Readout(QWidget):
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
-        self.setAccessibleName(meaning)
-        self.setToolTip(meaning)
+        keep(self.setAccessibleName, meaning)
+        keep(self.setToolTip, meaning)
         self._patch = QLabel(self)
         self._patch.setFixedSize(10, 10)
         self._patch.setAutoFillBackground(True)
         self._patch.hide()
-        self._lead = QLabel(lead, self)
+        self._lead = QLabel(self)
+        keep(self._lead.setText, lead)
         self._lead.setVisible(bool(lead))
         self._value = QLabel(NOTHING, self)
-        self._unit = QLabel(unit, self)
+        self._unit = QLabel(self)
+        keep(self._unit.setText, unit)
         font = tabular(self.font())
         font.setPointSizeF(font.pointSizeF() * scale)
         font.setWeight(QFont.Weight.DemiBold if scale > 1 else QFont.Weight.Medium)
@@ -77,10 +85,10 @@ class Readout(QWidget):
         row.addWidget(self._unit, 0, Qt.AlignmentFlag.AlignBaseline)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
 
-    def show_number(self, number: str, unit: str | None = None) -> None:
-        """Show ``number``; ``unit`` replaces the unit where it is given."""
-        if unit is not None and unit != self._unit.text():
-            self._unit.setText(unit)
+    def show_number(self, number: str, unit: str | None = None, **values: str) -> None:
+        """Show ``number``; ``unit`` replaces the unit where it is given, with ``values`` in its {places}."""
+        if unit is not None:
+            keep(self._unit.setText, unit, **values)
         if number != self._value.text():
             self._value.setText(number)
             self.setAccessibleDescription(self.text())

@@ -12,27 +12,29 @@ from PySide6.QtWidgets import QComboBox, QHBoxLayout, QPushButton, QSpinBox, QWi
 from explorer.config import LIMITS, RunConfig
 from explorer.gui.controls import captioned, quiet_wheel, select_data, set_item_enabled, silenced
 from explorer.gui.device_combo import DeviceCombo
+from explorer.gui.language import later, tr
 from explorer.gui.path_combo import PathCombo
 from explorer.gui.settings import bundled_weights_present, longest_seq
+from explorer.gui.wording import add_item, keep
 from explorer.models import MODELS
 from explorer.results.environment import Environment
 
 # Fields that only a new run can change, and why, for the tooltip of the locked control.
 LOCKED_IN_RUN: Mapping[str, str] = MappingProxyType(
     {
-        "workload": "another workload is another run",
-        "model": "another model has other weights",
-        "weights": "the weights are already being used",
-        "device": "the weights lie on the device already",
-        "seed": "the seed was used when the run began",
-        "text": "the text is already being read",
+        "workload": later("another workload is another run"),
+        "model": later("another model has other weights"),
+        "weights": later("the weights are already being used"),
+        "device": later("the weights lie on the device already"),
+        "seed": later("the seed was used when the run began"),
+        "text": later("the text is already being read"),
     }
 )
 CONTROL_HEIGHT_PX = 28
 WIDEST_CONTROL_PX = 240
 SPIN_FRAME_PX = 44
-_MODEL_TIP = "GPT-2 in one of its sizes, or a folder saved by transformers (safetensors)"
-_TEXT_TIP = (
+_MODEL_TIP = later("GPT-2 in one of its sizes, or a folder saved by transformers (safetensors)")
+_TEXT_TIP = later(
     "Training text: the documentation and library of the running Python (always here), wikitext-2, or a text file"
 )
 
@@ -50,7 +52,7 @@ class RunBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("run_bar")
-        self.setAccessibleName("Run")
+        keep(self.setAccessibleName, "Run")
         self._tips: dict[str, str] = {}
         self._controls: dict[str, QWidget] = {}
         row = QHBoxLayout(self)
@@ -58,40 +60,54 @@ class RunBar(QWidget):
         row.setSpacing(8)
 
         self.workload = QComboBox()
-        self.workload.addItem("Train", "train")
-        self.workload.addItem("Generate", "generate")
+        add_item(self.workload, later("Train"), "train")
+        add_item(self.workload, later("Generate"), "generate")
         self.workload.currentIndexChanged.connect(lambda: self._edit("workload", self.workload.currentData()))
-        self._add(row, "workload", self.workload, "Workload", "Train on text, or generate text from a prompt")
+        self._add(
+            row, "workload", self.workload, later("Workload"), later("Train on text, or generate text from a prompt")
+        )
 
-        self.model = PathCombo(tuple((n, f"{n}  ·  {_millions(n)}") for n in MODELS), "Open folder…", folder=True)
+        self.model = PathCombo(
+            tuple((n, f"{n}  ·  {_millions(n)}") for n in MODELS), later("Open folder…"), folder=True
+        )
         self.model.chosen.connect(lambda value: self._edit("model", value))
-        self._add(row, "model", self.model, "Model", _MODEL_TIP, stretch=2)
+        self._add(row, "model", self.model, later("Model"), _MODEL_TIP, stretch=2)
 
         self.weights = QComboBox()
-        for label, value in (("Random", "random"), ("Bundled", "bundled"), ("Pretrained", "pretrained")):
-            self.weights.addItem(label, value)
+        for label, value in (
+            (later("Random"), "random"),
+            (later("Bundled"), "bundled"),
+            (later("Pretrained"), "pretrained"),
+        ):
+            add_item(self.weights, label, value)
         self.weights.currentIndexChanged.connect(lambda: self._edit("weights", self.weights.currentData()))
-        tip = "Random: drawn from the seed, no network. Bundled: the small model's own. Pretrained: folder or Hub cache"
-        self._add(row, "weights", self.weights, "Weights", tip)
+        tip = later(
+            "Random: drawn from the seed, no network. Bundled: the small model's own. Pretrained: folder or Hub cache"
+        )
+        self._add(row, "weights", self.weights, later("Weights"), tip)
 
         self.device = DeviceCombo()
         self.device.currentIndexChanged.connect(lambda: self._edit("device", self.device.currentData()))
-        self._add(row, "device", self.device, "Device", "Where the model runs; auto is the first GPU", stretch=2)
+        self._add(
+            row, "device", self.device, later("Device"), later("Where the model runs; auto is the first GPU"), stretch=2
+        )
 
-        tip = "Sequences a step (training) or texts made side by side (generation)"
-        self.batch = self._spin(row, "batch", "Batch", tip)
-        self.seq = self._spin(row, "seq", "Sequence", "Tokens a training sequence")
-        self.seed = self._spin(row, "seed", "Seed", "Fixes random weights, the order of the text, dropout and sampling")
+        tip = later("Sequences a step (training) or texts made side by side (generation)")
+        self.batch = self._spin(row, "batch", later("Batch"), tip)
+        self.seq = self._spin(row, "seq", later("Sequence"), later("Tokens a training sequence"))
+        self.seed = self._spin(
+            row, "seed", later("Seed"), later("Fixes random weights, the order of the text, dropout and sampling")
+        )
 
-        texts = (("python", "Python's docs"), ("wikitext-2", "wikitext-2"))
-        self.text = PathCombo(texts, "Open file…", folder=False)
+        texts = (("python", tr("Python's docs")), ("wikitext-2", "wikitext-2"))
+        self.text = PathCombo(texts, later("Open file…"), folder=False)
         self.text.chosen.connect(lambda value: self._edit("text", value))
-        self._add(row, "text", self.text, "Text", _TEXT_TIP, stretch=1)
+        self._add(row, "text", self.text, later("Text"), _TEXT_TIP, stretch=1)
 
         row.addStretch(1)
-        self.start = _button("start_button", "▶  Start", "Start a run (F5)")
+        self.start = _button("start_button", later("▶  Start"), later("Start a run (F5)"))
         self.start.clicked.connect(self.start_wanted)
-        self.stop = _button("stop_button", "■  Stop", "Stop at the next step (Shift+F5)")
+        self.stop = _button("stop_button", later("■  Stop"), later("Stop at the next step (Shift+F5)"))
         self.stop.clicked.connect(self.stop_wanted)
         row.addWidget(self.start)
         row.addWidget(self.stop)
@@ -113,7 +129,7 @@ class RunBar(QWidget):
             if reason and control.hasFocus():
                 self.stop.setFocus()  # else Qt hands it to the next control, where a stray key changes a number
             control.setEnabled(reason is None)
-            control.setToolTip(f"{self._tips[name]}. {reason}" if reason else self._tips[name])
+            control.setToolTip(self._tip(name, reason))
             control.setAccessibleDescription(control.toolTip())
         self._show_weights(config)
 
@@ -131,19 +147,26 @@ class RunBar(QWidget):
 
     def _locked(self, name: str, config: RunConfig, *, running: bool) -> str | None:
         if config.workload == "generate" and name in ("seq", "text"):
-            return "Training only."
+            return tr("Training only.")
         if running and name in LOCKED_IN_RUN:
-            return f"Fixed while a run is going: {LOCKED_IN_RUN[name]}. Stop first."
+            return tr("Fixed while a run is going: {why}. Stop first.", why=tr(LOCKED_IN_RUN[name]))
         return None
+
+    def _tip(self, name: str, reason: str | None) -> str:
+        words = tr(self._tips[name])
+        if name in LIMITS:
+            low, high = LIMITS[name]
+            words = tr("{what}, {low:g} to {high:g}", what=words, low=low, high=high)
+        return f"{words}. {reason}" if reason else words
 
     def _show_weights(self, config: RunConfig) -> None:
         reason = None
         if config.model != "mini":
-            reason = "Only the model mini comes with weights"
+            reason = tr("Only the model mini comes with weights")
         elif not bundled_weights_present():
-            reason = "This copy of the program has no weights for mini beside it"
+            reason = tr("This copy of the program has no weights for mini beside it")
         set_item_enabled(self.weights, self.weights.findData("bundled"), reason=reason)
-        reason = "Nobody published weights for mini; choose bundled" if config.model == "mini" else None
+        reason = tr("Nobody published weights for mini; choose bundled") if config.model == "mini" else None
         set_item_enabled(self.weights, self.weights.findData("pretrained"), reason=reason)
 
     def _spin(self, row: QHBoxLayout, name: str, caption: str, tip: str) -> QSpinBox:
@@ -154,7 +177,7 @@ class RunBar(QWidget):
         spin.setAccelerated(True)
         spin.setFixedWidth(spin.fontMetrics().horizontalAdvance("0" * min(len(str(int(high))), 6)) + SPIN_FRAME_PX)
         spin.valueChanged.connect(lambda value: self._edit(name, value))
-        self._add(row, name, spin, caption, f"{tip}, {int(low)} to {int(high)}")
+        self._add(row, name, spin, caption, tip)
         return spin
 
     def _add(self, row: QHBoxLayout, name: str, control: QWidget, caption: str, tip: str, *, stretch: int = 0) -> None:
@@ -164,7 +187,7 @@ class RunBar(QWidget):
         self._controls[name] = control
         self._tips[name] = tip
         control.setFixedHeight(CONTROL_HEIGHT_PX)
-        box = captioned(caption, control, name=caption, tooltip=tip)
+        box = captioned(caption, control, name=caption)
         box.setMaximumWidth(WIDEST_CONTROL_PX)
         row.addWidget(box, stretch)
 
@@ -183,10 +206,11 @@ class RunBar(QWidget):
 
 
 def _button(name: str, text: str, tip: str) -> QPushButton:
-    button = QPushButton(text)
+    button = QPushButton()
     button.setObjectName(name)
-    button.setToolTip(tip)
-    button.setAccessibleName(tip)
+    keep(button.setText, text)
+    keep(button.setToolTip, tip)
+    keep(button.setAccessibleName, tip)
     button.setMinimumSize(84, 40)
     return button
 

@@ -11,7 +11,8 @@ from explorer.config import RunConfig
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
 from explorer.gui.intent import Intent, changed_fields
-from explorer.gui.message_bar import MessageBar
+from explorer.gui.language import from_below, tr
+from explorer.gui.message_bar import MessageBar, problem_words
 from explorer.gui.panels import Panels
 from explorer.gui.run_bar import LOCKED_IN_RUN
 from explorer.gui.settings import default_config
@@ -97,6 +98,15 @@ class RunControl(QObject):
         """Put every toggle to its first level, live if a run is going; one step to undo."""
         self._intent.change(levels=())
 
+    def reword(self) -> None:
+        """Show settings, and the hint where one stands there, in the language of the moment."""
+        self._redraw()
+        self._panels.status.show_state(self._bridge.state)
+        if self._messages.severity == "hint":
+            self._messages.clear()
+            if not self._bridge.going:
+                self._messages.show_message(hints.first_step(self._intent.config))
+
     # ---- from the person
 
     def _begin(self, *, download: bool) -> None:
@@ -106,7 +116,7 @@ class RunControl(QObject):
         device = self._device()
         found = problems(config, device) if device is not None else {}
         if found:
-            self._messages.show_message("Not started. " + hints.reasons(found), severity="warning")
+            self._messages.show_message(tr("Not started. {why}", why=hints.reasons(found)), severity="warning")
             return
         self._bridge.start(config, download=download)
 
@@ -114,7 +124,7 @@ class RunControl(QObject):
         try:
             self._intent.change(**fields)
         except ValueError as error:
-            self._messages.show_message(f"Not changed: {error}.", severity="problem")
+            self._messages.show_message(tr("Not changed: {why}.", why=from_below(str(error))), severity="problem")
             self._redraw()
 
     def _step_to(self, target: RunConfig | None, step: Any) -> None:
@@ -122,7 +132,8 @@ class RunControl(QObject):
             return
         fixed = changed_fields(target, self._intent.config) & FIXED_IN_RUN
         if self._bridge.going and fixed:
-            self._messages.show_message(f"Stop the run first: {', '.join(sorted(fixed))} cannot change within it.")
+            fields = ", ".join(sorted(fixed))
+            self._messages.show_message(tr("Stop the run first: {fields} cannot change within it.", fields=fields))
             return
         step()
 
@@ -140,7 +151,9 @@ class RunControl(QObject):
         device = self._device()
         found = problems(wanted, device) if device is not None else {}
         if found:
-            self._messages.show_message("The run goes on as it was. " + hints.reasons(found), severity="warning")
+            self._messages.show_message(
+                tr("The run goes on as it was. {why}", why=hints.reasons(found)), severity="warning"
+            )
         elif wanted != running:
             self._messages.clear()
             self._bridge.reconfigure(wanted)
@@ -156,7 +169,8 @@ class RunControl(QObject):
         elif config.device != "auto" and all(config.device != d.id for d in environment.devices):
             self._intent.correct(dataclasses.replace(config, device="auto"))
             self._messages.show_message(
-                f"{config.device}, which was used last, is not here; auto is used instead.", severity="warning"
+                tr("{device}, which was used last, is not here; auto is used instead.", device=config.device),
+                severity="warning",
             )
         self._panels.run_bar.show_environment(environment, self._intent.config.device)
         self._panels.status.show_environment(environment)
@@ -166,7 +180,7 @@ class RunControl(QObject):
     def _state(self, state: str) -> None:
         self._panels.status.show_state(state)
         if state == "starting" and self._bridge.running is not None:
-            self._panels.plots.show_progress("Waiting for the worker to start…")
+            self._panels.plots.show_progress(tr("Waiting for the worker to start…"))
         self._show_state()
 
     def _started(self, run_id: int, config: RunConfig) -> None:
@@ -175,7 +189,7 @@ class RunControl(QObject):
         self._messages.clear()
         self._panels.plots.begin_run(run_id, config)
         if self._bridge.state == "starting":
-            self._panels.plots.show_progress("Waiting for the worker to start…")
+            self._panels.plots.show_progress(tr("Waiting for the worker to start…"))
         if config.workload == "generate":
             self._panels.text.begin_run(config)
         self._panels.runs.refresh()
@@ -190,7 +204,7 @@ class RunControl(QObject):
         # Both arms of a comparison are told of what befalls the machine.
         if event.text not in self._notes:
             self._notes.append(event.text)
-            self._messages.show_message("\n".join(self._notes), severity="warning")
+            self._messages.show_message("\n".join(map(from_below, self._notes)), severity="warning")
 
     def _segment(self, event: SegmentStarted) -> None:
         if event.run_id != self._run_id:
@@ -246,9 +260,9 @@ class RunControl(QObject):
             self._messages.show_message(hints.after_run(event.outcome, config))
         elif event.problem.bad_request and self._segments_of_run == 0 and _could_download(config):
             self._messages.show_message(
-                str(event.problem),
+                problem_words(event.problem),
                 severity="problem",
-                action="Download and start",
+                action=tr("Download and start"),
                 on_action=lambda: self._begin(download=True),
             )
         else:
@@ -259,17 +273,18 @@ class RunControl(QObject):
         self._show_state()
 
     def _overdue(self) -> None:
-        words = "Stop waits for the step that is running; it takes longer than 2 s."
+        words = tr("Stop waits for the step that is running; it takes longer than 2 s.")
         if self._bridge.can_end_worker:
             self._messages.show_message(
-                words + " Ending the worker stops it now; what was measured stays.",
+                f"{words} {tr('Ending the worker stops it now; what was measured stays.')}",
                 severity="warning",
-                action="End worker",
+                action=tr("End worker"),
                 on_action=self._bridge.end_worker,
             )
         else:
             self._messages.show_message(
-                words + " This worker is a thread of the window and cannot be ended alone.", severity="warning"
+                f"{words} {tr('This worker is a thread of the window and cannot be ended alone.')}",
+                severity="warning",
             )
 
     # ---- to the panels

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPixmap
 
+from explorer.config import Workload
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import (
     A_STYLE,
     B_STYLE,
@@ -46,27 +50,50 @@ class Column:
     """Right-aligned, as numbers are."""
 
 
+WORKLOADS: Mapping[Workload, str] = MappingProxyType({"train": later("train"), "generate": later("generate")})
+STATES: Mapping[str, str] = MappingProxyType(
+    {
+        "running": later("running"),
+        "changed": later("changed"),
+        "completed": later("completed"),
+        "stopped": later("stopped"),
+        "failed": later("failed"),
+        "incomplete": later("incomplete"),
+    }
+)
+NOT_FINITE = later("not finite")
+
 COLUMNS = (
-    Column(title="Run", widest="—— 888.8", tooltip="Run and segment: a setting changed live begins the next segment"),
-    Column(title="What differs", widest="+ precision bf16 + attention sdpa + …", number=False),
-    Column(title="Workload", widest="generate", number=False),
-    Column(title="Model", widest="gpt2-medium", number=False),
-    Column(title="B × T", widest="1024 × 1024", tooltip="Sequences a step × tokens a sequence"),
-    Column(title="Steps", widest="888,888", tooltip="Training steps, or tokens of each generated sequence"),
-    Column(title="tokens/s", widest="~ 888.8k", tooltip="Median over the steps after warm-up"),
-    Column(title="p5 – p95", widest="888.8k – 888.8k", tooltip="Of tokens/s: nine steps in ten lie between"),
-    Column(title="ms/step", widest="~ 8,888", tooltip="Median time of a step, or of a token"),
     Column(
-        title="MFU",
+        title=later("Run"),
+        widest="—— 888.8",
+        tooltip=later("Run and segment: a setting changed live begins the next segment"),
+    ),
+    Column(title=later("What differs"), widest="+ precision bf16 + attention sdpa + …", number=False),
+    Column(title=later("Workload"), widest="generate", number=False),
+    Column(title=later("Model"), widest="gpt2-medium", number=False),
+    Column(title=later("B × T"), widest="1024 × 1024", tooltip=later("Sequences a step × tokens a sequence")),
+    Column(
+        title=later("Steps"), widest="888,888", tooltip=later("Training steps, or tokens of each generated sequence")
+    ),
+    Column(title=later("tokens/s"), widest="~ 888.8k", tooltip=later("Median over the steps after warm-up")),
+    Column(
+        title=later("p5 – p95"), widest="888.8k – 888.8k", tooltip=later("Of tokens/s: nine steps in ten lie between")
+    ),
+    Column(title=later("ms/step"), widest="~ 8,888", tooltip=later("Median time of a step, or of a token")),
+    Column(
+        title=later("MFU"),
         widest="0.888 TFLOP/s",
-        tooltip="Share of the matrix product that this device was seen to do, or TFLOP/s",
+        tooltip=later("Share of the matrix product that this device was seen to do, or TFLOP/s"),
     ),
-    Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step"),
+    Column(title=later("Peak"), widest="888.8 MiB", tooltip=later("Largest sum of live tensors within a step")),
     Column(
-        title="Held", widest="888.8 MiB", tooltip="Most that the allocator held (CPU: the worker's resident memory)"
+        title=later("Held"),
+        widest="888.8 MiB",
+        tooltip=later("Most that the allocator held (CPU: the worker's resident memory)"),
     ),
-    Column(title="Loss", widest="88.888 → 88.888", tooltip="Of the segment's first and last step"),
-    Column(title="State", widest="completed", number=False),
+    Column(title=later("Loss"), widest="88.888 → 88.888", tooltip=later("Of the segment's first and last step")),
+    Column(title=later("State"), widest="completed", number=False),
 )
 
 
@@ -93,8 +120,8 @@ def build_row(record: RunRecord, part: SegmentRecord, *, arm: int | None = None)
     mark = "" if summary.settled or not summary.n else "~ "
     shown: tuple[tuple[str, Any], ...] = (
         (f"{record.run_id}.{index + 1}", record.run_id * 1_000_000 + index),
-        (("" if arm is None else f"{LETTERS[arm]}: ") + record.label(index, baseline_levels()), None),
-        (config.workload, None),
+        (("" if arm is None else f"{LETTERS[arm]}: ") + from_below(record.label(index, baseline_levels())), None),
+        (tr(WORKLOADS[config.workload]), None),
         (config.model, None),
         (f"{config.batch} × {tokens}", config.batch * tokens),
         (f"{summary.steps:,}", summary.steps),
@@ -105,7 +132,7 @@ def build_row(record: RunRecord, part: SegmentRecord, *, arm: int | None = None)
         (gib(summary.peak_allocated_bytes), summary.peak_allocated_bytes),
         (gib(held_bytes), held_bytes),
         (_loss(summary), summary.loss_last),
-        (state, None),
+        (tr(STATES[state]), None),
     )
     return Row(
         run_id=record.run_id,
@@ -129,28 +156,40 @@ def _range(summary: SegmentSummary) -> str:
 
 def _mfu(done: flops.Utilization) -> str:
     number, unit = mfu_words(done)
-    return number if unit == "MFU" or number == NOTHING else f"{number} {unit.removeprefix('MFU, ')}"
+    if number == NOTHING or unit == "MFU":
+        return number
+    return tr("{share} of peak", share=number) if unit == "MFU, published peak" else f"{number} {unit}"
 
 
 def _loss(summary: SegmentSummary) -> str:
-    ends = [f"{v:.3f}" if math.isfinite(v) else "not finite" for v in (summary.loss_first, summary.loss_last)]
-    return NOTHING if ends == ["not finite"] * 2 else " → ".join(ends)
+    ends = [f"{v:.3f}" if math.isfinite(v) else NOT_FINITE for v in (summary.loss_first, summary.loss_last)]
+    return NOTHING if ends == [NOT_FINITE] * 2 else " → ".join(tr(end) if end == NOT_FINITE else end for end in ends)
 
 
 def _tooltip(record: RunRecord, part: SegmentRecord, summary: SegmentSummary) -> str:
     lines = []
     if part.segment.changes:
-        lines.append("Changed here: " + ", ".join(part.segment.changes))
+        lines.append(tr("Changed here: {changes}", changes=", ".join(part.segment.changes)))
     if record.problem:
-        lines.append(record.problem)
+        lines.append(from_below(record.problem))
     where = machine(record)
-    lines.append(f"Started {record.started_at}" + (f" on {where}" if where is not None else ""))
+    if where is None:
+        lines.append(tr("Started {time}", time=record.started_at))
+    else:
+        lines.append(tr("Started {time} on {machine}", time=record.started_at, machine=where))
     if summary.n:
-        lines.append(f"Statistics over {summary.n:,} steps; left out: {summary.warmup_steps:,} of compile and warm-up.")
+        lines.append(
+            tr(
+                "Statistics over {steps:,} steps; left out: {warmup:,} of compile and warm-up.",
+                steps=summary.n,
+                warmup=summary.warmup_steps,
+            )
+        )
     if summary.n and not summary.settled:
-        lines.append("~ Step times had not settled: take these numbers with care.")
+        lines.append(tr("~ Step times had not settled: take these numbers with care."))
     if part.segment.flop_per_token is not None:
-        lines.append(f"MFU: {flops.in_words(part.segment, device_name(record.environment, part.config))}.")
+        words = flops.in_words(part.segment, device_name(record.environment, part.config))
+        lines.append(tr("MFU: {how}.", how=from_below(words)))
     settings = part.config.to_dict()
     settings["levels"] = " ".join(f"{name}={level}" for name, level in levels_of(part.config).items())
     lines += [f"{name}: {value}" for name, value in settings.items()]
@@ -193,6 +232,14 @@ class RunsModel(QAbstractTableModel):
                     self._rows.append(row)
                     self.endInsertRows()
 
+    def reword(self) -> None:
+        """Build every row and the header again, in the language of the moment."""
+        self.beginResetModel()
+        self._rows, self._seen = [], {}
+        self.endResetModel()
+        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
+        self.refresh()
+
     def set_dark(self, dark: bool) -> None:
         self._dark = dark
         self._swatches.clear()
@@ -211,9 +258,9 @@ class RunsModel(QAbstractTableModel):
         column = COLUMNS[section]
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return column.title
+                return tr(column.title)
             case Qt.ItemDataRole.ToolTipRole:
-                return column.tooltip or None
+                return tr(column.tooltip) if column.tooltip else None
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(column)
         return None

@@ -18,16 +18,17 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
-from explorer.gui.language import tr
+from explorer.gui.language import later, tr
 from explorer.gui.palette import tabular
 from explorer.gui.runs_model import COLUMNS, KEY_ROLE, SORT_ROLE, RunsModel
+from explorer.gui.wording import keep
 from explorer.results.log import RunLog
 
 REFRESH_S = 0.25
 LARGEST_SHARE = 0.05
 """Of the window's time that refreshing may take: medians of a million steps are worked out less often."""
 
-EMPTY_WORDS = "Each run becomes a row here, and each setting changed while it runs begins another."
+EMPTY_WORDS = later("Each run becomes a row here, and each setting changed while it runs begins another.")
 
 
 class RunsTable(QTableView):
@@ -41,7 +42,7 @@ class RunsTable(QTableView):
     def __init__(self, log: RunLog, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("runs_table")
-        self.setAccessibleName("Runs")
+        keep(self.setAccessibleName, "Runs")
         self._rows = RunsModel(log, self)
         sorted_rows = QSortFilterProxyModel(self)
         sorted_rows.setSourceModel(self._rows)
@@ -61,7 +62,7 @@ class RunsTable(QTableView):
         metrics = QFontMetrics(self.font())
         self.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
         for index, column in enumerate(COLUMNS):
-            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(column.title) + 16)
+            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(tr(column.title)) + 16)
             self.setColumnWidth(index, widest + 12)
         self.horizontalHeader().setStretchLastSection(True)
         self.horizontalHeader().setHighlightSections(False)
@@ -70,21 +71,23 @@ class RunsTable(QTableView):
         self._again.timeout.connect(self.refresh)
         self._next_s = 0.0
         for words, keys, markdown in (
-            ("Copy", QKeySequence(QKeySequence.StandardKey.Copy), False),
-            ("Copy as Markdown", QKeySequence("Ctrl+Shift+C"), True),
+            (later("Copy"), QKeySequence(QKeySequence.StandardKey.Copy), False),
+            (later("Copy as Markdown"), QKeySequence("Ctrl+Shift+C"), True),
         ):
-            action = QAction(words, self)
+            action = QAction(self)
+            keep(action.setText, words)
             action.setShortcut(keys)
             action.setShortcutContext(Qt.ShortcutContext.WidgetShortcut)
             action.triggered.connect(lambda _=False, markdown=markdown: self._copy(markdown=markdown))
             self.addAction(action)
         # Their keys are the menu's, which looks at the selection too.
         for name, words, signal in (
-            ("pin_row_a_action", tr("Pin as A"), lambda: self.pin_wanted.emit(0)),
-            ("pin_row_b_action", tr("Pin as B"), lambda: self.pin_wanted.emit(1)),
-            ("compare_rows_action", tr("Compare these two"), self.compare_wanted.emit),
+            ("pin_row_a_action", later("Pin as A"), lambda: self.pin_wanted.emit(0)),
+            ("pin_row_b_action", later("Pin as B"), lambda: self.pin_wanted.emit(1)),
+            ("compare_rows_action", later("Compare these two"), self.compare_wanted.emit),
         ):
-            action = QAction(words, self)
+            action = QAction(self)
+            keep(action.setText, words)
             action.setObjectName(name)
             action.triggered.connect(lambda _=False, signal=signal: signal())
             self.addAction(action)
@@ -119,6 +122,10 @@ class RunsTable(QTableView):
         rows = sorted(index.row() for index in self.selectionModel().selectedRows())
         return [self.model().index(row, 0).data(KEY_ROLE) for row in rows]
 
+    def reword(self) -> None:
+        """Show rows and header in the language of the moment."""
+        self._rows.reword()
+
     def apply_theme(self, dark: bool) -> None:
         """Put on the light or the dark look."""
         self._rows.set_dark(dark)
@@ -127,7 +134,7 @@ class RunsTable(QTableView):
         """The selected rows, or all where none is, with their header: tab-separated, or a Markdown table."""
         rows = sorted(index.row() for index in self.selectionModel().selectedRows()) or range(self.model().rowCount())
         columns = range(len(COLUMNS))
-        lines = [[column.title for column in COLUMNS]]
+        lines = [[tr(column.title) for column in COLUMNS]]
         lines += [[str(self.model().index(row, column).data()) for column in columns] for row in rows]
         if not markdown:
             return "\n".join("\t".join(line) for line in lines) + "\n"
@@ -149,7 +156,7 @@ class RunsTable(QTableView):
         painter = QPainter(self.viewport())
         painter.setPen(self.palette().placeholderText().color())
         area = self.viewport().rect().adjusted(16, 8, -16, -8)
-        painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, EMPTY_WORDS)
+        painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, tr(EMPTY_WORDS))
         painter.end()
 
     def _copy(self, *, markdown: bool) -> None:

@@ -6,9 +6,11 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QGridLayout, QLabel, QSizePolicy, QSpinBox, QWidget
 
 from explorer.config import LIMITS, RunConfig, Workload
+from explorer.gui.language import later, tr
+from explorer.gui.wording import keep
 
-TRAIN_REASON = "Used in generation only; the workload is train."
-GREEDY_REASON = "Not used at temperature 0: the likeliest token is always taken."
+TRAIN_REASON = later("Used in generation only; the workload is train.")
+GREEDY_REASON = later("Not used at temperature 0: the likeliest token is always taken.")
 
 
 class SamplingControls(QWidget):
@@ -33,8 +35,8 @@ class SamplingControls(QWidget):
             part.valueChanged.connect(self._edited)
         self.temperature_spin.setSingleStep(0.1)
         self.top_p_spin.setSingleStep(0.05)
-        self.temperature_spin.setSpecialValueText("greedy")
-        self.top_k_spin.setSpecialValueText("off")
+        keep(self.temperature_spin.setSpecialValueText, "greedy")
+        keep(self.top_k_spin.setSpecialValueText, "off")
         self._workload: Workload = "generate"
         self._help: dict[QAbstractSpinBox, str] = {}
         grid = QGridLayout(self)
@@ -43,32 +45,45 @@ class SamplingControls(QWidget):
         grid.setVerticalSpacing(6)
         for index, (name, words, spin, meaning) in enumerate(
             (
-                ("max_new_tokens", "New tokens", self.max_new_tokens_spin, "How many tokens to generate at most."),
+                (
+                    "max_new_tokens",
+                    later("New tokens"),
+                    self.max_new_tokens_spin,
+                    later("How many tokens to generate at most."),
+                ),
                 (
                     "temperature",
-                    "Temperature",
+                    later("Temperature"),
                     self.temperature_spin,
-                    "Divides the logits before sampling: below 1 bolder, above 1 more random; 0 always takes the "
-                    "likeliest token (greedy).",
+                    later(
+                        "Divides the logits before sampling: below 1 bolder, above 1 more random; 0 always takes the "
+                        "likeliest token (greedy)."
+                    ),
                 ),
-                ("top_k", "Top-k", self.top_k_spin, "Sample among the k likeliest tokens; 0 turns it off."),
+                (
+                    "top_k",
+                    later("Top-k"),
+                    self.top_k_spin,
+                    later("Sample among the k likeliest tokens; 0 turns it off."),
+                ),
                 (
                     "top_p",
-                    "Top-p",
+                    later("Top-p"),
                     self.top_p_spin,
-                    "Sample among the likeliest tokens that together reach this probability; 1 turns it off.",
+                    later("Sample among the likeliest tokens that together reach this probability; 1 turns it off."),
                 ),
             )
         ):
             spin.setObjectName(f"{name}_spin")
-            spin.setAccessibleName(words)
+            keep(spin.setAccessibleName, words)
             spin.setAlignment(Qt.AlignmentFlag.AlignRight)
             spin.setMinimumWidth(64)
             spin.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
             # Half a number typed is no setting yet.
             spin.setKeyboardTracking(False)
             self._help[spin] = meaning
-            label = QLabel(words)
+            label = QLabel()
+            keep(label.setText, words)
             label.setBuddy(spin)
             grid.addWidget(label, index // 2, 2 * (index % 2))
             grid.addWidget(spin, index // 2, 2 * (index % 2) + 1)
@@ -110,5 +125,5 @@ class SamplingControls(QWidget):
             if not trains and greedy and spin in (self.top_k_spin, self.top_p_spin):
                 unused = GREEDY_REASON
             spin.setEnabled(not unused)
-            spin.setToolTip(f"{meaning}\n{unused}".strip())
+            spin.setToolTip(f"{tr(meaning)}\n{tr(unused) if unused else ''}".strip())
             spin.setAccessibleDescription(spin.toolTip())

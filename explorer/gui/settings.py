@@ -1,4 +1,4 @@
-"""What is remembered between two openings of the window: settings, layout and theme."""
+"""What is remembered between two openings of the window: settings, layout, theme and language."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Literal, get_args
 from PySide6.QtCore import QByteArray, QSettings
 
 from explorer.config import LIMITS, RunConfig
+from explorer.gui.language import ASSETS, LANGUAGES, Language
 from explorer.models import MODELS
 from explorer.optimizations.registry import normalised
 
 ThemeChoice = Literal["system", "light", "dark"]
-
-ASSETS = Path(__file__).parent.parent.parent / "assets"
+LanguageChoice = Literal["system"] | Language
+LANGUAGE_CHOICES: tuple[LanguageChoice, ...] = ("system", *LANGUAGES)
 
 
 def bundled_weights_present() -> bool:
@@ -64,6 +65,10 @@ class Settings:
                 return choice  # type: ignore[no-any-return]
         return "system"
 
+    def language(self) -> LanguageChoice:
+        value = self._store.value("language", "system")
+        return next((choice for choice in LANGUAGE_CHOICES if choice == value), "system")
+
     def layout(self) -> tuple[QByteArray, QByteArray]:
         """Geometry and dock state, empty where they were never saved."""
         return self._bytes("geometry"), self._bytes("docks")
@@ -73,6 +78,9 @@ class Settings:
 
     def remember_theme(self, choice: ThemeChoice) -> None:
         self._store.setValue("theme", choice)
+
+    def remember_language(self, choice: LanguageChoice) -> None:
+        self._store.setValue("language", choice)
 
     def remember_layout(self, geometry: QByteArray, docks: QByteArray) -> None:
         self._store.setValue("geometry", geometry)

@@ -10,13 +10,14 @@ from PySide6.QtWidgets import QLabel
 from explorer.gui.axes import EDGE_PX, PlainAxis
 from explorer.gui.palette import theme
 from explorer.gui.readout import coloured
+from explorer.gui.wording import keep
 
 BOTTOM_AXIS_PX = 36
 TICK_PX = -5
 
 
 class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
-    """``words`` say what it will show; ``left_px`` is the width of the left axis."""
+    """``words`` say what it will show; they and ``title`` are English literals. ``left_px``: width of the left axis."""
 
     def __init__(
         self, *, name: str, title: str, words: str, left: PlainAxis, bottom: PlainAxis, left_px: int, grid: str
@@ -25,7 +26,7 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._left_px = left_px
         super().__init__(axisItems={"left": left, "bottom": bottom})
         self.setObjectName(name)
-        self.setAccessibleName(title)
+        keep(self.setAccessibleName, title)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._grid = grid
         self._dark = False
@@ -39,7 +40,8 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         bottom.setHeight(BOTTOM_AXIS_PX)
         self._view: pg.ViewBox = item.getViewBox()
         self._view.disableAutoRange()
-        self._empty = QLabel(words, self)
+        self._empty = QLabel(self)
+        keep(self._empty.setText, words)
         self._empty.setWordWrap(True)
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._empty.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)

@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QWidget
 
 from explorer.gui.bridge import Bridge
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.panels import Panels
 from explorer.gui.stored_dialog import StoredDialog
@@ -74,6 +74,16 @@ class StoredControl(QObject):
             self._folder = Path(chosen).parent
             self._stored.take_in(Path(chosen))
 
+    def reword(self) -> None:
+        """Open the list anew where it is open, in the language of the moment."""
+        dialog, self._dialog = self._dialog, None
+        if dialog is not None:
+            was_open = dialog.isVisible()
+            dialog.close()
+            dialog.deleteLater()
+            if was_open:
+                self.open()
+
     def close(self) -> None:
         """Close the list with the window."""
         if self._dialog is not None:
@@ -97,7 +107,9 @@ class StoredControl(QObject):
 
     def _write_bundle(self, ids: list[int]) -> None:
         title = tr("Write a bundle")
-        chosen, _ = QFileDialog.getSaveFileName(self._dialog, title, str(self._folder / "runs.zip"), "Bundle (*.zip)")
+        chosen, _ = QFileDialog.getSaveFileName(
+            self._dialog, title, str(self._folder / "runs.zip"), tr("Bundle (*.zip)")
+        )
         if chosen:
             self._folder = Path(chosen).parent
             self._stored.write_bundle(ids, Path(chosen))
@@ -121,7 +133,7 @@ class StoredControl(QObject):
         last = lost[-1]
         what = tr(
             "{label}, {steps:,} steps, {when}",
-            label=last.label(baseline_levels()),
+            label=from_below(last.label(baseline_levels())),
             steps=last.samples,
             when=last.started_at[:16].replace("T", " "),
         )
@@ -178,4 +190,5 @@ class StoredControl(QObject):
 
 
 def _sentence(line: str) -> str:
-    return line[:1].upper() + line[1:].rstrip(".") + "."
+    said = from_below(line)
+    return said if said != line else line[:1].upper() + line[1:].rstrip(".") + "."

@@ -108,7 +108,7 @@ class StoredDialog(QDialog):
         metrics = QFontMetrics(table.font())
         table.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
         for index, column in enumerate(COLUMNS):
-            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(column.title) + 16)
+            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(tr(column.title)) + 16)
             table.setColumnWidth(index, widest + 12)
         table.horizontalHeader().setStretchLastSection(True)
         table.horizontalHeader().setHighlightSections(False)

@@ -9,25 +9,34 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QSortFilterProxyModel, Qt
 
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import NOTHING, gib, si_number
-from explorer.gui.runs_model import SORT_ROLE, Column, Index
+from explorer.gui.runs_model import SORT_ROLE, STATES, WORKLOADS, Column, Index
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.stored import StoredRun
 
 ID_ROLE = SORT_ROLE + 1
 
 COLUMNS = (
-    Column(title="Run", widest="88888", tooltip="The number that it is stored by"),
-    Column(title="Started", widest="2026-08-28 08:08", number=False),
-    Column(title="What differs", widest="+ precision bf16 + attention sdpa + gelu triton", number=False),
-    Column(title="Workload", widest="generate", number=False),
-    Column(title="Model", widest="gpt2-medium", number=False),
-    Column(title="Device", widest="NVIDIA GeForce RTX 4090", number=False),
-    Column(title="Steps", widest="8,888,888"),
-    Column(title="tokens/s", widest="~ 888.8k", tooltip="Median of the last segment's steps after warm-up"),
-    Column(title="Peak", widest="888.8 MiB", tooltip="Largest sum of live tensors within a step of the last segment"),
-    Column(title="State", widest="incomplete", number=False),
-    Column(title="From", widest="some-bundle.zip", tooltip="The bundle that it came in", number=False),
+    Column(title=later("Run"), widest="88888", tooltip=later("The number that it is stored by")),
+    Column(title=later("Started"), widest="2026-08-28 08:08", number=False),
+    Column(title=later("What differs"), widest="+ precision bf16 + attention sdpa + gelu triton", number=False),
+    Column(title=later("Workload"), widest="generate", number=False),
+    Column(title=later("Model"), widest="gpt2-medium", number=False),
+    Column(title=later("Device"), widest="NVIDIA GeForce RTX 4090", number=False),
+    Column(title=later("Steps"), widest="8,888,888"),
+    Column(
+        title=later("tokens/s"),
+        widest="~ 888.8k",
+        tooltip=later("Median of the last segment's steps after warm-up"),
+    ),
+    Column(
+        title=later("Peak"),
+        widest="888.8 MiB",
+        tooltip=later("Largest sum of live tensors within a step of the last segment"),
+    ),
+    Column(title=later("State"), widest="incomplete", number=False),
+    Column(title=later("From"), widest="some-bundle.zip", tooltip=later("The bundle that it came in"), number=False),
 )
 
 
@@ -69,9 +78,9 @@ class StoredModel(QAbstractTableModel):
             return None
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return COLUMNS[section].title
+                return tr(COLUMNS[section].title)
             case Qt.ItemDataRole.ToolTipRole:
-                return COLUMNS[section].tooltip or None
+                return tr(COLUMNS[section].tooltip) if COLUMNS[section].tooltip else None
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(section)
         return None
@@ -88,7 +97,7 @@ class StoredModel(QAbstractTableModel):
             case Qt.ItemDataRole.DisplayRole:
                 return row.cells[index.column()]
             case Qt.ItemDataRole.ToolTipRole:
-                return row.line.problem or row.cells[index.column()]
+                return from_below(row.line.problem or "") or row.cells[index.column()]
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(index.column())
         return None
@@ -116,18 +125,20 @@ class WordFilter(QSortFilterProxyModel):
 
 def _row(line: StoredRun) -> _Row:
     rate = si_number(line.tokens_per_s)
-    settings = f" ({line.segments} settings, its last)" if line.segments > 1 else ""
+    label = from_below(line.label(baseline_levels()))
+    if line.segments > 1:
+        label = tr("{label} ({count} settings, its last)", label=label, count=line.segments)
     shown: tuple[tuple[str, Any], ...] = (
         (str(line.id), line.id),
         (line.started_at[:16].replace("T", " "), None),
-        (line.label(baseline_levels()) + settings, None),
-        (line.config.workload, None),
+        (label, None),
+        (tr(WORKLOADS[line.config.workload]), None),
         (line.config.model.rstrip("/").rsplit("/", 1)[-1], None),
         (line.device_name or line.config.device, None),
         (f"{line.samples:,}", line.samples),
         (rate if line.settled or rate == NOTHING else f"~ {rate}", line.tokens_per_s),
         (gib(line.peak_allocated_bytes), line.peak_allocated_bytes),
-        (line.outcome, None),
+        (tr(STATES[line.outcome]), None),
         (line.origin or "", None),
     )
     cells = tuple(cell for cell, _ in shown)

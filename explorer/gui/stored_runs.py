@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 
 from explorer.experiments.recorder import Recorder
+from explorer.gui.language import tr
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.bundle import read_bundle, write_bundle
 from explorer.results.store import Store
@@ -77,7 +78,7 @@ class StoredRuns(QObject):
 
     def delete(self, ids: Sequence[int]) -> None:
         """Take these runs out of the file for good."""
-        self._write(lambda store: store.delete(ids), f"Deleted {_count(len(ids))}.")
+        self._write(lambda store: store.delete(ids), tr("Deleted {runs}.", runs=_count(len(ids))))
 
     def take_in(self, bundle: Path) -> None:
         """Take in the runs of a bundle."""
@@ -86,7 +87,7 @@ class StoredRuns(QObject):
             content = read_bundle(bundle)
             store.keep(content.runs, content.comparisons, origin=bundle.name)
 
-        self._write(run, f"Took in the runs of {bundle.name}.")
+        self._write(run, tr("Took in the runs of {bundle}.", bundle=bundle.name))
 
     def write_bundle(self, ids: Sequence[int], bundle: Path) -> None:
         """Write these runs, and the comparisons between them, to ``bundle``."""
@@ -94,7 +95,7 @@ class StoredRuns(QObject):
         def run(store: Store) -> str:
             records = [store.load(id) for id in ids]
             write_bundle(bundle, records, store.comparisons_among(ids), toggles=baseline_levels())
-            return f"Wrote {_count(len(ids))} to {bundle}."
+            return tr("Wrote {runs} to {bundle}.", runs=_count(len(ids)), bundle=bundle)
 
         self._read(run, self.changed)
 
@@ -160,4 +161,4 @@ class StoredRuns(QObject):
 
 
 def _count(number: int) -> str:
-    return "1 run" if number == 1 else f"{number} runs"
+    return tr("1 run") if number == 1 else tr("{count} runs", count=number)

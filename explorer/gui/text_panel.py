@@ -12,10 +12,12 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QTextCha
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
+from explorer.gui.language import later
 from explorer.gui.palette import NOTHING, milliseconds, monospace, si_number, theme
 from explorer.gui.readout import Caption, Readout
 from explorer.gui.run_curves import READOUT_WINDOW_S
 from explorer.gui.sampling import SamplingControls
+from explorer.gui.wording import keep
 from explorer.results.sample import Sample
 
 READOUT_S = 0.25
@@ -24,8 +26,8 @@ MOST_BLOCKS = 20_000
 LATENCIES = 4096
 """Tokens that p50 and p99 are over, the newest: four times the longest text that one run makes."""
 
-GENERATE_WORDS = "Press Start (F5): the text appears here, token by token."
-TRAIN_WORDS = "A training run makes no text. Set the workload to generate and press Start (F5): it appears here."
+GENERATE_WORDS = later("Press Start (F5): the text appears here, token by token.")
+TRAIN_WORDS = later("A training run makes no text. Set the workload to generate and press Start (F5): it appears here.")
 
 
 class TextPanel(QWidget):
@@ -46,9 +48,9 @@ class TextPanel(QWidget):
 
         self.prompt_edit = QPlainTextEdit()
         self.prompt_edit.setObjectName("prompt_edit")
-        self.prompt_edit.setAccessibleName("Prompt")
-        self.prompt_edit.setPlaceholderText("What the model continues")
-        self.prompt_edit.setToolTip("What the model continues. Used from the next Start on.")
+        keep(self.prompt_edit.setAccessibleName, "Prompt")
+        keep(self.prompt_edit.setPlaceholderText, "What the model continues")
+        keep(self.prompt_edit.setToolTip, "What the model continues. Used from the next Start on.")
         self.prompt_edit.setTabChangesFocus(True)
         self.prompt_edit.textChanged.connect(self._report)
         self.sampling = SamplingControls()
@@ -56,7 +58,7 @@ class TextPanel(QWidget):
 
         self.text_output = QPlainTextEdit()
         self.text_output.setObjectName("text_output")
-        self.text_output.setAccessibleName("Generated text")
+        keep(self.text_output.setAccessibleName, "Generated text")
         self.text_output.setReadOnly(True)
         self.text_output.setTabChangesFocus(True)
         self.text_output.setUndoRedoEnabled(False)
@@ -69,18 +71,19 @@ class TextPanel(QWidget):
             edit.setFont(monospace(size))
         lines = QFontMetrics(self.prompt_edit.font()).lineSpacing()
         self.prompt_edit.setFixedHeight(4 * lines + 14)
-        self.copy_button = QPushButton("Copy")
+        self.copy_button = QPushButton()
+        keep(self.copy_button.setText, "Copy")
         self.copy_button.setObjectName("copy_text_button")
-        self.copy_button.setToolTip("Copy prompt and text")
+        keep(self.copy_button.setToolTip, "Copy prompt and text")
         self.copy_button.setEnabled(False)
         self.copy_button.clicked.connect(self._copy)
 
-        self.rate_readout = Readout("Median of the last second", "tokens/s", widest="888.8k", scale=1.4)
-        self.first_readout = Readout("Time to first token", "", lead="first token", widest="8,888 ms")
-        self.p50_readout = Readout("Median time a token", "", lead="token p50", widest="888.8 ms")
-        self.p99_readout = Readout("99th percentile of the time a token", "", lead="p99", widest="888.8 ms")
+        self.rate_readout = Readout(later("Median of the last second"), later("tokens/s"), widest="888.8k", scale=1.4)
+        self.first_readout = Readout(later("Time to first token"), "", lead=later("first token"), widest="8,888 ms")
+        self.p50_readout = Readout(later("Median time a token"), "", lead=later("token p50"), widest="888.8 ms")
+        self.p99_readout = Readout(later("99th percentile of the time a token"), "", lead="p99", widest="888.8 ms")
         self._readouts = (self.rate_readout, self.first_readout, self.p50_readout, self.p99_readout)
-        self._captions = (Caption("Prompt"), Caption("Text"))
+        self._captions = (Caption(later("Prompt")), Caption(later("Text")))
         self._lay_out()
         self.set_config(RunConfig(workload="generate"))
         self.apply_theme(self._dark)
@@ -91,7 +94,7 @@ class TextPanel(QWidget):
             with QSignalBlocker(self.prompt_edit):
                 self.prompt_edit.setPlainText(config.prompt)
         self.sampling.set_config(config)
-        self.text_output.setPlaceholderText(GENERATE_WORDS if config.workload == "generate" else TRAIN_WORDS)
+        keep(self.text_output.setPlaceholderText, GENERATE_WORDS if config.workload == "generate" else TRAIN_WORDS)
 
     def begin_run(self, config: RunConfig) -> None:
         """Clear text and figures; show the prompt of a generation run."""

@@ -7,6 +7,8 @@ from html import escape
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QTextBrowser, QVBoxLayout, QWidget
 
+from explorer.gui.language import tr
+from explorer.gui.wording import keep
 from explorer.optimizations.base import Optimization
 
 
@@ -15,17 +17,18 @@ class ToggleDetails(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._code = ""
+        self._shown: Optimization | None = None
         self._title = QLabel()
         self._title.setProperty("role", "heading")
-        self._copy = QPushButton("Copy code")
+        self._copy = QPushButton()
+        keep(self._copy.setText, "Copy code")
         self._copy.setObjectName("copy_code_button")
-        self._copy.setToolTip("Copy the PyTorch lines that do this")
-        self._copy.setAccessibleName("Copy the PyTorch lines that do this")
+        keep(self._copy.setToolTip, "Copy the PyTorch lines that do this")
+        keep(self._copy.setAccessibleName, "Copy the PyTorch lines that do this")
         self._copy.clicked.connect(self._copy_code)
         self._browser = QTextBrowser()
         self._browser.setObjectName("toggle_details")
-        self._browser.setAccessibleName("About this optimization")
+        keep(self._browser.setAccessibleName, "About this optimization")
         self._browser.setOpenExternalLinks(True)
         head = QHBoxLayout()
         head.addWidget(self._title, 1)
@@ -38,17 +41,25 @@ class ToggleDetails(QWidget):
 
     def show_toggle(self, optimization: Optimization) -> None:
         """Show ``optimization``."""
-        self._code = optimization.code
-        self._title.setText(optimization.label.upper())
-        levels = "".join(f"<li><b>{escape(level.label)}</b> {escape(level.help)}</li>" for level in optimization.levels)
+        self._shown = optimization
+        self._title.setText(tr(optimization.label).upper())
+        levels = "".join(
+            f"<li><b>{escape(tr(level.label))}</b> {escape(tr(level.help))}</li>" for level in optimization.levels
+        )
         self._browser.setHtml(
-            f"<p>{escape(optimization.help)}</p>"
-            f"<p><b>Costs</b> {escape(optimization.cost)}</p>"
-            f"<p><b>Expect</b> {escape(optimization.expect)}</p>"
+            f"<p>{escape(tr(optimization.help))}</p>"
+            f"<p><b>{tr('Costs')}</b> {escape(tr(optimization.cost))}</p>"
+            f"<p><b>{tr('Expect')}</b> {escape(tr(optimization.expect))}</p>"
             f"<ul style='margin-left:-24px'>{levels}</ul>"
-            f"<p><b>Code</b></p><pre style='white-space:pre-wrap'>{escape(optimization.code)}</pre>"
-            f"<p><b>Source</b> {escape(optimization.source)}</p>"
+            f"<p><b>{tr('Code')}</b></p><pre style='white-space:pre-wrap'>{escape(optimization.code)}</pre>"
+            f"<p><b>{tr('Source')}</b> {escape(tr(optimization.source))}</p>"
         )
 
+    def reword(self) -> None:
+        """Show it again in the language of the moment."""
+        if self._shown is not None:
+            self.show_toggle(self._shown)
+
     def _copy_code(self) -> None:
-        QGuiApplication.clipboard().setText(self._code)
+        if self._shown is not None:
+            QGuiApplication.clipboard().setText(self._shown.code)

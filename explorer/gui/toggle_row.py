@@ -10,6 +10,8 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from explorer.gui.controls import quiet_wheel, select_data, set_item_enabled
+from explorer.gui.language import tr
+from explorer.gui.wording import add_item, keep
 from explorer.optimizations.base import Optimization
 
 FOOT_HEIGHT_PX = 38
@@ -44,15 +46,15 @@ class ToggleRow(QWidget):
         super().__init__(parent)
         self._optimization = optimization
         self._remedy: Remedy | None = None
-        self._label = QLabel(optimization.label)
-        self._label.setToolTip(tooltip(optimization))
+        self._label = QLabel()
+        keep(self._label.setText, optimization.label)
         self.combo = QComboBox()
         self.combo.setObjectName(f"toggle_{optimization.name}")
-        self.combo.setAccessibleName(optimization.label)
+        keep(self.combo.setAccessibleName, optimization.label)
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.combo.setMinimumContentsLength(9)
         for level in optimization.levels:
-            self.combo.addItem(level.label, level.id)
+            add_item(self.combo, level.label, level.id)
         self._label.setBuddy(self.combo)
         self._line = QLabel()
         self._line.setObjectName(f"toggle_{optimization.name}_line")
@@ -91,16 +93,17 @@ class ToggleRow(QWidget):
     def show_levels(self, unavailable: Callable[[str], str | None]) -> None:
         """Grey the levels that ``unavailable`` gives a reason for."""
         for index, level in enumerate(self._optimization.levels):
-            set_item_enabled(self.combo, index, reason=unavailable(level.id), tooltip=level.help)
+            set_item_enabled(self.combo, index, reason=unavailable(level.id), tooltip=tr(level.help))
 
     def show_level(self, level: str, *, idle: str | None, problem: str | None, remedy: Remedy | None) -> None:
         """Redraw: ``idle`` says why the toggle plays no part now, ``problem`` why its level cannot run."""
         select_data(self.combo, level)
         self.combo.setEnabled(idle is None)
         self._label.setEnabled(idle is None)
-        words = idle or problem or self._optimization.level(level).help
+        words = idle or problem or tr(self._optimization.level(level).help)
         tip = f"<p>{idle}</p>{tooltip(self._optimization)}" if idle else tooltip(self._optimization)
         self.combo.setToolTip(tip)
+        self._label.setToolTip(tooltip(self._optimization))
         self.combo.setAccessibleDescription(words)
         self._line.setText(words)
         self._line.setToolTip(words)
@@ -133,9 +136,9 @@ class ToggleRow(QWidget):
 def tooltip(optimization: Optimization) -> str:
     """What it does, what it costs, what to expect and where to read on."""
     help_text, cost, expect, source = (
-        escape(words) for words in (optimization.help, optimization.cost, optimization.expect, optimization.source)
+        escape(tr(words)) for words in (optimization.help, optimization.cost, optimization.expect, optimization.source)
     )
     return (
-        f"<b>{escape(optimization.label)}</b><p>{help_text}</p><p><b>Costs:</b> {cost}</p>"
-        f"<p><b>Expect:</b> {expect}</p><p><b>Source:</b> {source}</p>"
+        f"<b>{escape(tr(optimization.label))}</b><p>{help_text}</p><p><b>{tr('Costs')}</b> {cost}</p>"
+        f"<p><b>{tr('Expect')}</b> {expect}</p><p><b>{tr('Source')}</b> {source}</p>"
     )

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
 
-from explorer.config import RunConfig
+from explorer.config import RunConfig, Workload
 from explorer.gui.forecast_bar import ForecastBar
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.toggle_details import ToggleDetails
 from explorer.gui.toggle_row import Remedy, ToggleRow
 from explorer.gui.training_settings import TrainingSettings
-from explorer.optimizations.base import TIERS, Optimization
+from explorer.gui.wording import keep
+from explorer.optimizations.base import TIERS, Optimization, Tier
 from explorer.optimizations.registry import OPTIMIZATIONS, by_name, levels_of, problems, with_level
 from explorer.results.environment import DeviceInfo
 
-WORKLOAD_WORDS = {"train": "training", "generate": "generation"}
+WORKLOAD_WORDS: Mapping[Workload, str] = MappingProxyType({"train": later("training"), "generate": later("generation")})
+TIER_WORDS: Mapping[Tier, str] = MappingProxyType(
+    {
+        "framework": later("FRAMEWORK"),
+        "algorithm": later("ALGORITHM"),
+        "system": later("SYSTEM"),
+        "hardware": later("HARDWARE"),
+    }
+)
 
 
 class TogglesPanel(QWidget):
@@ -39,13 +51,15 @@ class TogglesPanel(QWidget):
         for tier in TIERS:
             members = [o for o in OPTIMIZATIONS if o.tier == tier]
             if members:
-                heading = QLabel(tier.upper())
+                heading = QLabel()
+                keep(heading.setText, TIER_WORDS[tier])
                 heading.setProperty("role", "heading")
                 column.addWidget(heading)
             for optimization in members:
                 column.addWidget(self._row(optimization))
         column.addSpacing(8)
-        heading = QLabel("TRAINING")
+        heading = QLabel()
+        keep(heading.setText, "TRAINING")
         heading.setProperty("role", "heading")
         column.addWidget(heading)
         self.training = TrainingSettings()
@@ -84,7 +98,7 @@ class TogglesPanel(QWidget):
             row.show_level(
                 levels[name],
                 idle=self._idle(by_name(name)),
-                problem=found.get(name),
+                problem=from_below(found[name]) if name in found else None,
                 remedy=self._remedy(name),
             )
 
@@ -92,8 +106,16 @@ class TogglesPanel(QWidget):
         """Grey what cannot run on ``device``."""
         self._device = device
         for name, row in self._rows.items():
-            row.show_levels(partial(by_name(name).unavailable, device=device))
+            row.show_levels(partial(_unavailable, by_name(name), device))
         self.show_config(self._config)
+
+    def reword(self) -> None:
+        """Show every toggle in the language of the moment."""
+        self.details.reword()
+        if self._device is not None:
+            self.show_device(self._device)
+        else:
+            self.show_config(self._config)
 
     def _row(self, optimization: Optimization) -> ToggleRow:
         row = ToggleRow(optimization)
@@ -107,8 +129,8 @@ class TogglesPanel(QWidget):
     def _idle(self, optimization: Optimization) -> str | None:
         if self._config.workload in optimization.workloads:
             return None
-        own = " and ".join(WORKLOAD_WORDS[w] for w in optimization.workloads)
-        return f"Plays a part in {own} only."
+        own = tr(" and ").join(tr(WORKLOAD_WORDS[w]) for w in optimization.workloads)
+        return tr("Plays a part in {workload} only.", workload=own)
 
     def _remedy(self, name: str) -> Remedy | None:
         """The change of the other toggle that lets ``name`` run at its level, if one can run here."""
@@ -125,7 +147,12 @@ class TogglesPanel(QWidget):
                     return Remedy(
                         name=need.other,
                         level=level,
-                        text=f"Set {other.label.lower()} to {level}",
-                        reason=need.reason,
+                        text=tr("Set {toggle} to {level}", toggle=tr(other.label).lower(), level=level),
+                        reason=tr(need.reason),
                     )
         return None
+
+
+def _unavailable(optimization: Optimization, device: DeviceInfo, level: str) -> str | None:
+    reason = optimization.unavailable(level, device)
+    return None if reason is None else from_below(reason)

@@ -6,13 +6,15 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QLabel, QLineEdit, QWidget
 
 from explorer.config import LIMITS, RunConfig
+from explorer.gui.language import later, tr
+from explorer.gui.wording import keep
 
 # Field, label, and what it is.
 FIELDS: tuple[tuple[str, str, str], ...] = (
-    ("lr", "Learning rate", "AdamW's step size"),
-    ("weight_decay", "Weight decay", "AdamW's pull of weights towards zero, per step and learning rate"),
-    ("grad_clip", "Gradient clip", "Largest norm of the gradient; 0 turns clipping off"),
-    ("init_scale", "First loss scale", "What precision fp16 multiplies the loss by at first"),
+    ("lr", later("Learning rate"), later("AdamW's step size")),
+    ("weight_decay", later("Weight decay"), later("AdamW's pull of weights towards zero, per step and learning rate")),
+    ("grad_clip", later("Gradient clip"), later("Largest norm of the gradient; 0 turns clipping off")),
+    ("init_scale", later("First loss scale"), later("What precision fp16 multiplies the loss by at first")),
 )
 FIELD_WIDTH_PX = 128
 
@@ -34,16 +36,15 @@ class TrainingSettings(QWidget):
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(6)
         grid.setColumnStretch(0, 1)
-        for row, (name, title, what) in enumerate(FIELDS):
-            low, high = LIMITS[name]
+        for row, (name, title, _) in enumerate(FIELDS):
             line = QLineEdit()
             line.setObjectName(f"{name}_edit")
-            line.setAccessibleName(title)
-            line.setToolTip(f"{what}. {low:g} to {high:g}.")
+            keep(line.setAccessibleName, title)
             line.setFixedWidth(FIELD_WIDTH_PX)
             line.setAlignment(Qt.AlignmentFlag.AlignRight)
             line.editingFinished.connect(lambda name=name: self._edit(name))
-            label = QLabel(title)
+            label = QLabel()
+            keep(label.setText, title)
             label.setBuddy(line)
             grid.addWidget(label, row, 0)
             grid.addWidget(line, row, 1)
@@ -52,12 +53,14 @@ class TrainingSettings(QWidget):
     def show_config(self, config: RunConfig, *, running: bool) -> None:
         """Redraw every line; generation uses none of them, and a loss scale is first only once."""
         self._shown = config
-        for name, line in self._lines.items():
+        for (name, _, what), line in zip(FIELDS, self._lines.values(), strict=True):
+            low, high = LIMITS[name]
+            line.setToolTip(tr("{what}. {low:g} to {high:g}.", what=tr(what), low=low, high=high))
             line.setText(f"{getattr(config, name):g}")
             fixed = running and name == "init_scale"
             line.setEnabled(config.workload == "train" and not fixed)
-            words = "Fixed while a run is going." if fixed else ""
-            line.setAccessibleDescription(words if config.workload == "train" else "Training only.")
+            words = tr("Fixed while a run is going.") if fixed else ""
+            line.setAccessibleDescription(words if config.workload == "train" else tr("Training only."))
 
     def _edit(self, name: str) -> None:
         text = self._lines[name].text().strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from explorer.gui.language import tr
+from explorer.gui.language import from_below, tr
 from explorer.gui.palette import gib
 from explorer.results.blocks import ComparisonResult, EndedBy
 from explorer.results.checks import Checks
@@ -52,10 +52,10 @@ def checks_words(checks: tuple[Checks, Checks]) -> str:
     a, b = checks
     return tr(
         "Numbers: A {a}, B {b}. Toggles: A {proof_a}, B {proof_b}.",
-        a=tr(a.parity_verdict),
-        b=tr(b.parity_verdict),
-        proof_a=tr(a.proof_verdict),
-        proof_b=tr(b.proof_verdict),
+        a=from_below(a.parity_verdict),
+        b=from_below(b.parity_verdict),
+        proof_a=from_below(a.proof_verdict),
+        proof_b=from_below(b.proof_verdict),
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
+from explorer.gui.language import tr
+
 ROW_HEIGHT_PX = 34
 
 
@@ -37,17 +39,22 @@ class Views(QWidget):
         column.addWidget(self._stack, 1)
 
     def add(self, view: QWidget, title: str) -> None:
-        """Add ``view`` as the last one."""
+        """Add ``view`` as the last one; ``title``: an English literal."""
         self._stack.addWidget(view)
-        self._tabs.addTab(title)
+        self._tabs.setTabData(self._tabs.addTab(tr(title)), title)
 
     def show_view(self, view: QWidget) -> None:
         """Bring ``view`` to the front."""
         self._tabs.setCurrentIndex(self._stack.indexOf(view))
 
     def titles(self) -> list[str]:
-        """The title of every view, in the order of the tabs."""
-        return [self._tabs.tabText(index) for index in range(self._tabs.count())]
+        """The title of every view in English, in the order of the tabs."""
+        return [self._tabs.tabData(index) for index in range(self._tabs.count())]
+
+    def reword(self) -> None:
+        """Show the titles in the language of the moment."""
+        for index, title in enumerate(self.titles()):
+            self._tabs.setTabText(index, tr(title))
 
     def show_number(self, index: int) -> None:
         """Bring the view of the tab ``index`` to the front."""
