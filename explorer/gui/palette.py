@@ -12,6 +12,7 @@ from functools import cache
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase
 
+from explorer.gui.language import later
 from explorer.results.flops import Utilization
 
 TEXT_CONTRAST = 4.5
@@ -158,11 +159,14 @@ def milliseconds(value_ms: float) -> str:
     return f"{_four_figures(value_ms)} ms" if math.isfinite(value_ms) else NOTHING
 
 
+PUBLISHED_MFU = later("MFU, published peak")
+
+
 def mfu_words(done: Utilization) -> tuple[str, str]:
     """(number, unit) of a utilization: the share of the ceiling where one is known, else TFLOP/s."""
     share = done.published if math.isnan(done.measured) else done.measured
     if math.isfinite(share):
-        return f"{share:.1%}", "MFU" if math.isfinite(done.measured) else "MFU, published peak"
+        return f"{share:.1%}", "MFU" if math.isfinite(done.measured) else PUBLISHED_MFU
     return (f"{_four_figures(done.tflop_per_s)}" if math.isfinite(done.tflop_per_s) else NOTHING), "TFLOP/s"
 
 

@@ -129,7 +129,11 @@ class ThroughputPane(Pane):
         """What the figures to come are of: a segment carries how much arithmetic a token is."""
         self._segment, self._device_name = segment, device_name
         self.mfu_readout.setVisible(segment.flop_per_token is not None)
-        self.mfu_readout.setToolTip(from_below(flops.in_words(segment, device_name)))
+        self._explain_mfu()
+
+    def _explain_mfu(self) -> None:
+        if self._segment is not None:
+            self.mfu_readout.setToolTip(from_below(flops.in_words(self._segment, self._device_name)))
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         self._each.setData(*curves.rate(low_s, high_s, self.plot.bins()))
@@ -148,6 +152,7 @@ class ThroughputPane(Pane):
 
     def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
         super().dress(run_id, dark=dark, frozen=frozen)
+        self._explain_mfu()
         if run_id is None:
             return
         look = theme(dark)

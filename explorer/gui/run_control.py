@@ -100,6 +100,9 @@ class RunControl(QObject):
 
     def reword(self) -> None:
         """Show settings, and the hint where one stands there, in the language of the moment."""
+        if self._environment is not None:
+            self._panels.run_bar.show_environment(self._environment, self._intent.config.device)
+        self._show_device()
         self._redraw()
         self._panels.status.show_state(self._bridge.state)
         if self._messages.severity == "hint":

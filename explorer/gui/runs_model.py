@@ -17,6 +17,7 @@ from explorer.gui.palette import (
     A_STYLE,
     B_STYLE,
     NOTHING,
+    PUBLISHED_MFU,
     a_colour,
     b_colour,
     gib,
@@ -158,7 +159,7 @@ def _mfu(done: flops.Utilization) -> str:
     number, unit = mfu_words(done)
     if number == NOTHING or unit == "MFU":
         return number
-    return tr("{share} of peak", share=number) if unit == "MFU, published peak" else f"{number} {unit}"
+    return tr("{share} of peak", share=number) if unit == PUBLISHED_MFU else f"{number} {unit}"
 
 
 def _loss(summary: SegmentSummary) -> str:

@@ -78,7 +78,7 @@ class StatusBar(QStatusBar):
     def show_device(self, device: DeviceInfo) -> None:
         """Name the device; readings that it does not give are hidden with the reason in its tooltip."""
         self.device.setText(device.name)
-        self.device.setToolTip(from_below(device.nvml_problem or ""))
+        self.device.setToolTip(from_below(device.nvml_problem or "") or tr("Device"))
         for label in (self.temperature, self.power, self.clock):
             label.setVisible(device.kind == "cuda" and device.nvml_problem is None)
             label.clear()

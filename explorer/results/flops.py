@@ -9,7 +9,7 @@ from explorer.results.sample import NAN, Segment
 
 FORMULA = (
     "6 N + 12 L d T FLOP a token: N parameters (without the position embedding, which is only looked up), L blocks of "
-    "width d, T tokens a sequence; attention is counted over the whole T x T matrix, recomputed activations are not"
+    "width d, T tokens a sequence (attention is counted over the whole T x T matrix, recomputed activations are not)"
 )
 
 

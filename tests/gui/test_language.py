@@ -1,0 +1,285 @@
+"""Every word of the window in English and in Chinese, and from one to the other while a run goes on."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from string import Formatter
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QComboBox,
+    QDockWidget,
+    QLabel,
+    QMenu,
+    QTabBar,
+    QTableView,
+    QWidget,
+)
+from sources import GUI, MARKS, said_by_the_registry, said_by_the_window
+from window_bench import CPU, GPU, Bench, environment, steps
+
+from explorer.gui import language, speech
+from explorer.gui.language import catalogue, from_below, tr
+from explorer.gui.main_window import MainWindow
+from explorer.messages import Problem, RunEnded
+from explorer.optimizations.registry import OPTIMIZATIONS
+
+CHINESE = catalogue("zh_CN")
+# Programs of the command line, whose words are English; names of fonts; style rules.
+NOT_WORDS = {"app.py", "loop.py", "qt_check.py", "tour.py", "window_tax.py", "speech.py", "theme.py"}
+
+
+@pytest.fixture(autouse=True)
+def english_again(qapp: QApplication) -> Iterator[None]:
+    yield
+    speech.speak(qapp, "en")
+
+
+@pytest.fixture
+def fonts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that can draw Chinese: what is said does not depend on how it looks."""
+    monkeypatch.setattr(speech, "missing_font", lambda wanted: None)
+
+
+# ---- the catalogue
+
+
+def test_that_every_literal_of_the_window_has_a_translation() -> None:
+    said = list(said_by_the_window())
+    assert len(said) > 300
+    missing = [f"{where}: {words!r}" for words, where in said if words and words not in CHINESE]
+    assert not missing, "put into assets/zh_CN.json:\n" + "\n".join(missing)
+
+
+def test_that_every_toggle_is_explained_in_chinese() -> None:
+    missing = [f"{where}: {words!r}" for words, where in said_by_the_registry() if words not in CHINESE]
+    assert not missing, "put into assets/zh_CN.json:\n" + "\n".join(missing)
+
+
+def test_that_translations_keep_places_mnemonics_and_markup() -> None:
+    def places(words: str) -> list[tuple[str, str | None]]:
+        return sorted((name, form) for _, name, form, _ in Formatter().parse(words) if name is not None)
+
+    for source, said in CHINESE.items():
+        assert said.strip(), source
+        assert places(said) == places(source), source
+        assert said.count("&") == source.count("&"), source
+        for tag in ("<b>", "</b>", "<i>", "</i>", "<sup>"):
+            assert said.count(tag) == source.count(tag), source
+        assert said.count("\n") == source.count("\n"), source
+
+
+def test_that_no_translation_is_of_words_that_nobody_says_any_more() -> None:
+    said = {words for words, _ in itertools.chain(said_by_the_window(), said_by_the_registry())}
+    for path in GUI.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.add(node.value)
+            elif isinstance(node, ast.JoinedStr):
+                number = itertools.count()
+                parts = (p.value if isinstance(p, ast.Constant) else f"{{{next(number)}}}" for p in node.values)
+                said.add("".join(parts))
+    stale = [source for source in CHINESE if source not in said]
+    assert not stale, stale
+
+
+def test_that_no_sentence_of_the_window_goes_around_the_translation() -> None:
+    """A literal with a blank between two words is shown to somebody, unless a docstring, a name or Qt's own."""
+    found = []
+    for path in sorted(GUI.glob("*.py")):
+        if path.name in NOT_WORDS:
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        quiet = {
+            id(node)
+            for outer in ast.walk(tree)
+            if (isinstance(outer, ast.Expr) and isinstance(outer.value, ast.Constant))
+            or isinstance(outer, (ast.Raise, ast.Assert))
+            or (
+                isinstance(outer, ast.Call)
+                and getattr(outer.func, "id", getattr(outer.func, "attr", "")) in {*MARKS, "from_below", "Literal"}
+            )
+            or (isinstance(outer, ast.Subscript) and getattr(outer.value, "id", "") == "Literal")
+            for node in ast.walk(outer)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in quiet:
+                words = node.value
+                letters = [w for w in words.split() if w.isalpha() and len(w) > 1]
+                if len(letters) > 1 and words not in QUIET_WORDS:
+                    found.append(f"{path.name}:{node.lineno}: {words!r}")
+    assert not found, "\n".join(found)
+
+
+QUIET_WORDS = {
+    "GPT-2 Optimization Explorer",  # its name
+    "it was ended by hand",  # kept with the run, never shown
+    "warm-up",
+    "first token",
+    "not proven",  # of results: from_below says them
+    "outside tolerance",
+    "no difference shown",
+    "888.8 MiB",
+    "stored runs",  # a thread
+    "NVIDIA GeForce RTX 4090",  # as wide as any to come
+    "+ precision bf16 + attention sdpa + gelu triton",
+    "+ precision bf16 + attention sdpa + …",
+}
+
+
+# ---- what comes from below
+
+
+def test_that_finished_english_is_found_with_its_values_in_it() -> None:
+    language.use("zh_CN")
+    assert from_below("Try batch 4, or turn on checkpointing, sdpa or bf16.").startswith("请试批量 4，")
+    assert from_below("memory is not told apart by process: triton is not installed") == (
+        "内存无法按进程区分：未安装 triton"
+    ), "values are translated, too"
+    assert from_below("nobody has translated this") == "nobody has translated this"
+    assert tr("{count} runs", count=3) == "3 个运行"
+    language.use("en")
+    assert from_below("triton is not installed") == "triton is not installed"
+
+
+def test_that_reasons_why_a_toggle_cannot_run_are_told_in_chinese() -> None:
+    language.use("zh_CN")
+    old = dataclasses.replace(GPU, capability=(6, 1), bf16=False, triton_problem="triton is not installed")
+    reasons = {
+        o.unavailable(level.id, device) for o in OPTIMIZATIONS for level in o.levels[1:] for device in (CPU, GPU, old)
+    } - {None}
+    assert len(reasons) > 5
+    missing = [reason for reason in reasons if reason and from_below(reason) == reason]
+    assert not missing, "\n".join(sorted(missing))
+
+
+# ---- the window
+
+
+def words_of(window: MainWindow) -> dict[str, list[str]]:
+    """All that stands in the window, its tooltips and its names for a screen reader, by kind of widget."""
+    found: dict[str, list[str]] = {}
+
+    def add(kind: str, words: str) -> None:
+        if words:
+            found.setdefault(kind, []).append(words)
+
+    for widget in window.findChildren(QWidget):
+        if widget.objectName().startswith(("qt_", "Scroll")):
+            continue  # Qt's own, named in the language in which they were made
+        kind = f"{type(widget).__name__} {widget.objectName()}"
+        add(f"{kind} tip", widget.toolTip())
+        add(f"{kind} name", widget.accessibleName())
+        match widget:
+            case QLabel() | QAbstractButton():
+                add(kind, widget.text())
+            case QComboBox():
+                add(kind, " | ".join(widget.itemText(i) for i in range(widget.count())))
+            case QMenu():
+                add(kind, widget.title())
+            case QDockWidget():
+                add(kind, widget.windowTitle())
+            case QTabBar():
+                add(kind, " | ".join(widget.tabText(i) for i in range(widget.count())))
+            case QTableView() if widget.model() is not None:
+                model = widget.model()
+                columns = range(model.columnCount())
+                titles = [str(model.headerData(c, Qt.Orientation.Horizontal)) for c in columns]
+                cells = [str(model.index(r, c).data()) for r in range(model.rowCount()) for c in columns]
+                add(kind, " | ".join([*titles, *cells]))
+    for action in window.findChildren(QAction):
+        add(f"action {action.objectName()}", action.text())
+    return {kind: sorted(words) for kind, words in found.items()}
+
+
+def differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {
+        kind: sorted(set(one.get(kind, [])) ^ set(other.get(kind, [])))
+        for kind in one.keys() | other.keys()
+        if one.get(kind) != other.get(kind)
+    }
+
+
+def trained(bench: Bench) -> None:
+    """A run with a row in the table, ended."""
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 30))
+    bench.end(start)
+    table = bench.find(QTableView, "runs_table").model()
+    state = table.columnCount() - 1
+    bench.until(lambda: table.index(0, 5).data() == "30" and table.index(0, state).data() in ("stopped", "已停止"))
+
+
+@pytest.mark.usefixtures("fonts")
+def test_that_a_window_that_changes_its_language_says_what_one_opened_in_it_says(bench: Bench) -> None:
+    window = bench.open()
+    trained(bench)
+    window.messages.clear()
+    bench.until(lambda: not window.panels.plots.redraw_timer.isActive())
+    english = words_of(window)
+    bench.find(QAction, "language_zh_CN_action").trigger()
+    window.messages.clear()
+    bench.until(lambda: not window.panels.plots.redraw_timer.isActive())
+    switched = words_of(window)
+    assert bench.find(QAction, "start_action").text() == "开始(&S)"
+    bench.find(QAction, "language_en_action").trigger()
+    window.messages.clear()
+    bench.until(lambda: not window.panels.plots.redraw_timer.isActive())
+    assert differences(words_of(window), english) == {}, "and back"
+    bench.find(QAction, "language_zh_CN_action").trigger()
+    window.close()
+
+    window = bench.open()
+    assert bench.find(QAction, "start_action").text() == "开始(&S)", "it is remembered"
+    trained(bench)
+    window.messages.clear()
+    bench.until(lambda: not window.panels.plots.redraw_timer.isActive())
+    assert differences(words_of(window), switched) == {}
+
+
+@pytest.mark.usefixtures("fonts")
+def test_that_a_run_goes_on_while_the_language_changes(bench: Bench) -> None:
+    window = bench.open()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 5))
+    bench.find(QAction, "language_zh_CN_action").trigger()
+    bench.say(steps(start.run_id, 5, 5))
+    assert len(window.log.run(start.run_id).columns) == 10
+    assert len(bench.worker.commands) == 1, "the worker hears nothing of it"
+    problem = Problem(what="Out of memory", why="this machine's main memory is used up")
+    bench.say(RunEnded(run_id=start.run_id, outcome="failed", problem=problem))
+    assert window.messages.text == "显存不足: 本机主内存已用尽."
+
+
+def test_that_a_machine_without_a_chinese_font_says_what_to_install(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("PySide6.QtGui.QFontDatabase.families", lambda *_: [])
+    window = bench.open()
+    bench.find(QAction, "language_zh_CN_action").trigger()
+    assert "apt-get install -y fonts-wqy-microhei" in window.messages.text
+    assert bench.find(QAction, "start_action").text() == "&Start"
+    assert not bench.find(QAction, "language_zh_CN_action").isChecked()
+    assert language.language() == "en"
+
+
+@pytest.mark.usefixtures("fonts")
+def test_that_no_english_is_left_in_a_chinese_window(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    window = bench.open()
+    bench.find(QAction, "language_zh_CN_action").trigger()
+    trained(bench)
+    left = []
+    for kind, all_words in words_of(window).items():
+        for words in all_words:
+            ascii_words = [w for w in words.split() if w.isascii() and w.isalpha() and w.islower() and len(w) > 2]
+            if len(ascii_words) > 3 and not any("一" <= c <= "鿿" for c in words):
+                left.append(f"{kind}: {words[:120]}")
+    assert not left, "\n".join(left)
