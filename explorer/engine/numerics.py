@@ -163,7 +163,8 @@ def _forward(run: Run, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         logits = run.model(input_ids=tokens, use_cache=False).logits
     if compiled:  # its blocks cannot be looked into, but its logits are those that count: as in a step, compiled once
         with run.autocast():
-            logits = run.model(input_ids=tokens, labels=tokens, use_cache=False).logits
+            in_step = run.model(input_ids=tokens, labels=tokens, use_cache=False).logits
+        logits = logits if in_step is None else in_step  # a loss that takes the hidden state makes none in a step
     return _on_host(logits[0].detach()), kept
 
 

@@ -87,7 +87,7 @@ def _profile(session: Session, round_ms: float) -> Profile:
         events,
         device=run.device.type,
         workload=run.config.workload,
-        steps=STEPS[run.config.workload],
+        steps=STEPS[run.config.workload] * run.micro_batches,
         step_ms=round_ms,
         blocks=len(blocks),
         width=run.model.config.n_embd,

@@ -32,13 +32,8 @@ def train_step(run: Run, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     optimizer, scaler = run.optimizer, run.scaler
     assert optimizer is not None
     optimizer.zero_grad(set_to_none=True)
-    with run.autocast():
-        # use_cache=False: in training a key/value cache only holds memory.
-        loss = run.model(input_ids=tokens, labels=tokens, use_cache=False).loss
-    if scaler is None:
-        loss.backward()
-    else:
-        scaler.scale(loss).backward()
+    loss = _backward(run, tokens)
+    if scaler is not None:
         scaler.unscale_(optimizer)  # clipping must see the true gradients
     if run.config.grad_clip:
         grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.config.grad_clip)
@@ -50,7 +45,21 @@ def train_step(run: Run, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     else:
         scaler.step(optimizer)
         scaler.update()
-    return loss.detach(), grad_norm
+    return loss, grad_norm
+
+
+def _backward(run: Run, tokens: torch.Tensor) -> torch.Tensor:
+    """Add the gradients of ``tokens`` (B, T), scaled if there is a scaler, and return the loss; in equal parts of B."""
+    losses = []
+    for part in tokens.chunk(run.micro_batches):
+        with run.autocast():
+            # use_cache=False: in training a key/value cache only holds memory.
+            loss = run.model(input_ids=part, labels=part, use_cache=False).loss
+        if run.micro_batches > 1:
+            loss = loss / run.micro_batches
+        (loss if run.scaler is None else run.scaler.scale(loss)).backward()
+        losses.append(loss.detach())
+    return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from explorer.optimizations.snippet import Snippet
 
-ONCE = ("loss", "backward", "update", "step", "cache", "prefill", "decode")
+ONCE = ("loss", "backward", "after_backward", "update", "step", "cache", "prefill", "decode")
 """Places that hold one snippet's lines only."""
 
 
@@ -25,6 +25,7 @@ class Parts:
     forward: list[str] = field(default_factory=list)
     optimizer: list[str] = field(default_factory=list)
     before_steps: list[str] = field(default_factory=list)
+    micro_batches: int = 1
     one: dict[str, str] = field(default_factory=dict)
 
     def add(self, snippet: Snippet, what: str) -> None:
@@ -37,6 +38,7 @@ class Parts:
         self.around += snippet.around
         self.forward += snippet.forward
         self.optimizer += snippet.optimizer
+        self.micro_batches *= snippet.micro_batches
         if snippet.definitions:
             self.definitions.append(snippet.definitions.strip("\n"))
         for place in ("setup", "before_steps"):

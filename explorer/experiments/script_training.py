@@ -116,11 +116,7 @@ def _main(config: RunConfig, parts: Parts) -> str:
 
 
 def _loop(config: RunConfig, parts: Parts) -> str:
-    step = [
-        "optimizer.zero_grad(set_to_none=True)",
-        in_context(parts.forward, parts.the("loss", LOSS)),
-        parts.the("backward", "loss.backward()"),
-    ]
+    step = ["optimizer.zero_grad(set_to_none=True)", _backward(parts), *filter(None, [parts.the("after_backward", "")])]
     if config.grad_clip:
         step.append(f"torch.nn.utils.clip_grad_norm_(model.parameters(), {config.grad_clip!r})")
     step.append(parts.the("update", "optimizer.step()"))
@@ -141,6 +137,17 @@ def _loop(config: RunConfig, parts: Parts) -> str:
     ]
     body = _indent("\n".join(step))
     return f"{before}for step, tokens in zip(range(1, steps + 1), batches(stream, device)):\n{body}"
+
+
+def _backward(parts: Parts) -> str:
+    """The lines that make ``loss`` and the gradients."""
+    backward = parts.the("backward", "loss.backward()")
+    if parts.micro_batches == 1:
+        return f"{in_context(parts.forward, parts.the('loss', LOSS))}\n{backward}"
+    loss = parts.the("loss", LOSS).replace("=tokens", "=part") + f" / {parts.micro_batches}"
+    body = _indent(f"{in_context(parts.forward, loss)}\n{backward}\ntotal += loss.detach()")
+    before = f"total = torch.zeros((), device=device)\nfor part in tokens.chunk({parts.micro_batches}):"
+    return f"{before}\n{body}\nloss = total"
 
 
 def _indent(lines: str) -> str:

@@ -50,6 +50,8 @@ class Run:
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes the context that a forward pass runs in."""
     scaler: torch.amp.GradScaler | None = None
+    micro_batches: int = 1
+    """Equal parts of a batch that training takes one after another before it updates the weights."""
     kv_cache: Literal["dynamic", "off", "static"] = "dynamic"
     """What generation keeps of the tokens that it has seen."""
     decoder: Callable[[Run, Rows], Decoder] | None = None
@@ -141,6 +143,10 @@ class Optimization(ABC):
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
         """Why ``level`` cannot run on ``device``, in words for a tooltip, or None where it can. Pure."""
+        return None
+
+    def unfit(self, level: str, config: RunConfig) -> str | None:
+        """Why ``level`` cannot run with the other settings of ``config``, or None where it can. Pure."""
         return None
 
     def process_wide(self, run: Run, level: str) -> AbstractContextManager[None]:

@@ -156,7 +156,8 @@ torch.backends.cuda.matmul.fp32_precision = "tf32"
         return Snippet(
             forward=(autocast,),
             before_steps=f"scaler = torch.amp.GradScaler(device.type, init_scale={config.init_scale!r})",
-            backward="scaler.scale(loss).backward()\nscaler.unscale_(optimizer)  # clipping needs the true gradients",
+            backward="scaler.scale(loss).backward()",
+            after_backward="scaler.unscale_(optimizer)  # clipping needs the true gradients",
             update="scaler.step(optimizer)\nscaler.update()",
         )
 

@@ -16,6 +16,7 @@ from explorer.optimizations.decode_graph import DecodeGraph
 from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
 from explorer.optimizations.fused_gelu import FusedGelu
+from explorer.optimizations.grad_accumulation import GradAccumulation
 from explorer.optimizations.kv_cache import KvCache
 from explorer.optimizations.layer_norm import LayerNormKernel
 from explorer.optimizations.loss_impl import LossImpl
@@ -42,6 +43,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     DecodeGraph(),
     Compiled(),
     Checkpointing(),
+    GradAccumulation(),
     CudaGraph(),
 )
 """In the order in which panel, command line and ladder show them: by tier."""
@@ -98,6 +100,9 @@ def conflict(config: RunConfig, name: str, device: DeviceInfo) -> str | None:
     level = by_name(name).level(levels[name])
     if config.workload not in level.workloads:
         return f"{name}={level.id} runs only with workload {' or '.join(level.workloads)}"
+    unfit = by_name(name).unfit(level.id, config)
+    if unfit:
+        return unfit
     for need in by_name(name).needs:
         applies = need.level == levels[name] and device.kind in need.kinds and config.workload in need.workloads
         if applies and levels[need.other] not in need.allowed:

@@ -29,6 +29,10 @@ class Snippet:
     """In place of ``loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss``."""
     backward: str = ""
     """In place of ``loss.backward()``."""
+    after_backward: str = ""
+    """Once a step, when all gradients are there."""
+    micro_batches: int = 1
+    """Parts of a batch, each with a loss and a backward pass of its own."""
     update: str = ""
     """In place of ``optimizer.step()``."""
     step: str = ""

@@ -63,6 +63,8 @@ class MemoryTerms:
     """Every so many blocks one keeps only its input; 0: none does."""
     update_bytes: int | None = None
     """Temporary, for each parameter, while the optimizer updates."""
+    micro_batches: int | None = None
+    """Parts of a batch of which one at a time has activations and logits; with several all gradients are there."""
     logits: PerElement | None = None
     """At the loss's fullest moment, for each of B T V elements; None: as transformers' loss has it."""
 
@@ -136,6 +138,8 @@ class _Step:
         assert terms.gelu is not None
         assert terms.stream_bytes is not None
         assert terms.kept_every is not None
+        assert terms.micro_batches is not None
+        batch = max(1, batch // terms.micro_batches)
         assert terms.update_bytes is not None
         formats = Formats(product_bytes=terms.product_bytes, drops=terms.drops)
         product, masks = terms.product_bytes, int(terms.drops)
@@ -143,6 +147,7 @@ class _Step:
         self._checkpointed = len(range(0, shape.layers, terms.kept_every)) if terms.kept_every else 0
         self._parameters = shape.parameters
         self._update_bytes = terms.update_bytes
+        self._held = 4 * shape.parameters if terms.micro_batches > 1 else 0
         d = shape.width
         embedding, block = shape.vocabulary * d, 12 * d * d + 13 * d
         self._embedding = embedding
@@ -168,12 +173,14 @@ class _Step:
         self._logits = round(batch * seq * shape.vocabulary * logits)
 
     def at_loss(self) -> Forecast:
-        return self._forecast("loss", activations=self._activations(self._layers), logits=self._logits)
+        return self._forecast(
+            "loss", gradients=self._held, activations=self._activations(self._layers), logits=self._logits
+        )
 
     def at_backward(self, *, of_first_block: bool) -> Forecast:
         left = 1 if of_first_block else self._layers
         passing = self._passing + (self._block - self._block_input + self._block_copies if self._checkpointed else 0)
-        gradients = 4 * (self._parameters if of_first_block else self._embedding)
+        gradients = max(self._held, 4 * (self._parameters if of_first_block else self._embedding))
         return self._forecast("backward", activations=self._activations(left) + passing, gradients=gradients)
 
     def at_update(self) -> Forecast:

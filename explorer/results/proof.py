@@ -43,7 +43,8 @@ class Profile:
     device: Literal["cuda", "cpu"]
     workload: Workload
     steps: int
-    """Forward passes of the model: 1 in training; the prefill and the tokens after it in generation."""
+    """Forward passes of the model: one for each part of a batch in training; the prefill and the tokens after it in
+    generation."""
     step_ms: float
     """Time that the same work took without the profiler, which slows the host."""
     kernels: tuple[Kernel, ...]

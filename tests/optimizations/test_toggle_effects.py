@@ -756,3 +756,37 @@ def test_that_a_bf16_stream_is_compiled_with_the_whole_model(device: str) -> Non
         compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
     assert compiled_loss == pytest.approx(loss, rel=1e-3)
     assert (compiled_gradients - gradients).norm() < 1e-2 * gradients.norm()
+
+
+# ---- grad_accumulation
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_that_parts_of_a_batch_train_as_the_whole(precision: str, device: str) -> None:
+    """One step's loss, norm and gradients; the forward passes take the parts, and clipping comes once."""
+    ids = tokens(8, 16, device)
+    results = []
+    for level, rows in (("1", [8]), ("4", [2] * 4)):
+        config = registry.with_level(RunConfig(init_scale=128.0, grad_clip=0.5), "grad_accumulation", level)
+        run = run_of(small_gpt2(), registry.with_level(config, "precision", precision), device)
+        seen: list[int] = []
+        run.model.transformer.drop.register_forward_hook(lambda *args, seen=seen: seen.append(len(args[2])))
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            loss, norm = train_step(run, ids)
+        assert seen == rows
+        gradients = torch.cat([p.grad.flatten() for p in run.model.parameters()])
+        assert gradients.norm().item() == pytest.approx(0.5, rel=1e-3)  # clipped
+        results.append((loss.item(), norm.item(), gradients))
+    (loss, norm, gradients), (own_loss, own_norm, own_gradients) = results
+    allowed = 1e-5 if precision == "fp32" else 3e-3
+    assert (own_loss, own_norm) == pytest.approx((loss, norm), rel=allowed)
+    assert (own_gradients - gradients).norm() < allowed * gradients.norm()
+
+
+def test_that_a_batch_that_does_not_divide_is_refused() -> None:
+    for batch, refused in ((8, False), (6, True), (2, True)):
+        found = registry.problems(RunConfig(batch=batch, levels=(("grad_accumulation", "4"),)), CPU)
+        assert ("grad_accumulation" in found) == refused
+        assert not refused or f"a batch of {batch} does not divide into 4 parts" in found["grad_accumulation"]

@@ -83,7 +83,7 @@ def test_that_a_profile_proves_the_level_that_ran_and_no_other(
     toggle = registry.by_name(name)
     if workload not in toggle.workloads:
         pytest.skip(f"{name} plays no part in this workload")
-    start = dataclasses.replace(base, workload=workload, batch=2 if workload == "train" else 1, prompt="def g(x):")
+    start = dataclasses.replace(base, workload=workload, batch=8 if workload == "train" else 1, prompt="def g(x):")
     tried = 0
     for level in toggle.level_ids():
         config = at(start, name, level)
