@@ -107,6 +107,7 @@ def _loop(config: RunConfig, parts: Parts) -> str:
         [
             parts.the("cache", "cache = DynamicCache(config=model.config)"),
             in_context(parts.forward, parts.the("prefill", PREFILL)),
+            *(line for line in [parts.the("before_decoding", "")] if line),
             "for step in range(1, args.tokens + 1):",
             _indent("\n".join(step)),
         ]

@@ -220,12 +220,15 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
                 ("cudnn", "cuDNN's attention computes in 16 bits only"),
             )
         ),
-        Needs(
-            level="flash",
-            other="kv_cache",
-            allowed=("off", "dynamic"),
-            reason="FlashAttention takes no mask, and one must hide the room of a static cache that is not used yet",
-            workloads=("generate",),
+        *(
+            Needs(
+                level=level,
+                other="kv_cache",
+                allowed=("off", "dynamic"),
+                reason="it takes no mask, and one must hide the room of a static cache that is not used yet",
+                workloads=("generate",),
+            )
+            for level in ("flash", "causal")
         ),
         # Source: check_cudnn_dropout in torch's sdp_utils.cpp. GPT-2's 0.1 would be another probability there.
         Needs(

@@ -6,9 +6,62 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import ClassVar
 
+from explorer.config import RunConfig
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
+from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile
+
+FORWARD = '''\
+class GraphedForward:
+    """The forward pass of a token, as one CUDA graph: recorded at the first call, replayed at each.
+
+    Addresses and shapes stay: the token is copied in, its slot in the cache is counted on the device, and the logits
+    come in the same tensor each time.
+    """
+
+    def __init__(self, model, cache, batch, first):
+        self.model, self.cache, self.first, self.graph = model, cache, first, None
+        self.token = torch.zeros(batch, 1, dtype=torch.int64, device=model.device)
+        self.slot = torch.tensor([first], device=model.device)
+
+    def __call__(self, token):
+        self.token.copy_(token)
+        if self.graph is None:
+            self.record()
+        self.graph.replay()
+        return self.logits
+
+    def record(self):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # kernels load and libraries take their workspaces before the recording
+                self.forward()
+                self.rewind()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits = self.forward()
+
+    def forward(self):
+        keys = torch.arange(self.cache.layers[0].max_cache_len, device=self.slot.device)
+        dtype = self.model.transformer.ln_f.weight.dtype
+        mask = torch.zeros(1, 1, 1, len(keys), dtype=dtype, device=keys.device)
+        mask = mask.masked_fill_(keys > self.slot, torch.finfo(dtype).min).expand(len(self.token), -1, -1, -1)
+        positions = self.slot[None]
+        logits = self.model(
+            self.token, position_ids=positions, attention_mask=mask, past_key_values=self.cache
+        ).logits[:, -1]
+        self.slot += 1
+        return logits
+
+    def rewind(self):
+        self.slot.fill_(self.first)
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(self.first)
+'''
+"""For exported scripts. The token is chosen outside of it there; ``engine/step_graph.py`` records the choice, too."""
 
 
 def replayed(wanted: bool) -> Callable[[Profile], Evidence]:
@@ -73,6 +126,15 @@ for _ in range(new_tokens):
         if level == "off" or device.kind == "cuda":
             return None
         return "CUDA graphs need a CUDA device; this device is a CPU"
+
+    def snippet(self, level: str, config: RunConfig) -> Snippet | None:
+        if config.level("decoder") is not None:
+            return None
+        return Snippet(
+            definitions=FORWARD,
+            before_decoding="graphed = GraphedForward(model, cache, BATCH, len(prompt))",
+            decode="logits = graphed(token)",
+        )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:

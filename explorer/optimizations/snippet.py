@@ -41,5 +41,7 @@ class Snippet:
     """In place of the line that makes generation's cache."""
     prefill: str = ""
     """In place of the line that takes the first token's ``logits`` from the prompt, ``tokens`` (B, n)."""
+    before_decoding: str = ""
+    """Once, when the prompt's ``logits`` are there: generation only."""
     decode: str = ""
     """In place of the line that takes the next token's ``logits`` from ``token`` and ``cache``, or ``tokens``."""

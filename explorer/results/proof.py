@@ -95,8 +95,9 @@ class Profile:
 
     @property
     def blocks_passed(self) -> int:
-        """Blocks times forward passes: how often each block's own work must be seen at least."""
-        return len(self.block_forwards) * self.steps
+        """Forward passes of blocks: how often a block's own work must be seen at least. Those that were done again in a
+        backward pass count once, and those that kernels of whole decoding steps did, not at all."""
+        return sum(min(count, self.steps) for count in self.block_forwards)
 
     def matching(self, pattern: str) -> tuple[Kernel, ...]:
         """Kernels (on the CPU operators) in whose name the regular expression ``pattern`` is found."""

@@ -235,8 +235,16 @@ def test_that_a_text_can_begin_again_and_comes_out_the_same(tiny: GPT2LMHeadMode
 
 
 GRAPHS = [
-    pytest.param({"decoder": decoder, "kv_cache": "static", "attention": attention}, id=f"{decoder}-{attention}")
-    for decoder, attention in (("hf", "naive"), ("hf", "sdpa"), ("torch", "sdpa"), ("torch", "math"))
+    pytest.param(
+        {"decoder": decoder, "kv_cache": "static", "attention": attention, "gelu": "torch"}, id=f"{decoder}-{attention}"
+    )
+    for decoder, attention in (
+        ("hf", "naive"),
+        ("hf", "sdpa"),
+        ("torch", "sdpa"),
+        ("torch", "math"),
+        ("triton", "sdpa"),
+    )
 ]
 
 

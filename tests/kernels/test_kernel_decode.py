@@ -1,0 +1,150 @@
+"""The kernels of a decoding step against the formulas in float64 and against torch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from explorer.kernels.decode_attention import decode_attention
+from explorer.kernels.decode_embedding import decode_embedding
+from explorer.kernels.decode_linear import Linear, decode_linear, decode_qkv
+
+ROWS = [1, 2, 33]
+# (inputs, outputs): no powers of two, one program and several, inputs that chunks divide and that they do not.
+SIZES = [(32, 96), (72, 140), (320, 33), (513, 5)]
+
+
+def layer(place, inputs, outputs, *, norm):
+    weight = place.randn(outputs, inputs, seed=1, scale=inputs**-0.5)
+    bias = place.randn(outputs, seed=2, shift=0.5)
+    if not norm:
+        return Linear(weight=weight, bias=bias)
+    parameters = (place.randn(inputs, seed=3, shift=1.0), place.randn(inputs, seed=4, shift=-0.5), 1e-5)
+    return Linear(weight=weight, bias=bias, norm=parameters)
+
+
+def by_torch(x, linear, dtype, *, gelu=False):
+    """The same by torch's operators, in ``dtype``."""
+    x, weight = x.to(dtype), linear.weight.to(dtype)
+    if linear.norm is not None:
+        norm_weight, norm_bias, eps = linear.norm
+        x = functional.layer_norm(x, x.shape[-1:], norm_weight.to(dtype), norm_bias.to(dtype), eps)
+    if linear.scale is not None:
+        weight = weight * linear.scale.to(dtype)[:, None]
+    y = functional.linear(x, weight, None if linear.bias is None else linear.bias.to(dtype))
+    return functional.gelu(y, approximate="tanh") if gelu else y
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("inputs", "outputs"), SIZES, ids=str)
+@pytest.mark.parametrize(("norm", "gelu"), [(False, False), (True, False), (True, True)])
+def test_that_a_linear_layer_is_as_exact_as_torchs(place, rows, inputs, outputs, norm, gelu, as_exact_as_torch):
+    linear = layer(place, inputs, outputs, norm=norm)
+    x = place.randn(rows, inputs, seed=5, scale=2, shift=0.5)
+    y = torch.empty(rows, outputs, device=place.device, dtype=place.dtype)
+    decode_linear(x, linear, y, gelu=gelu)
+    as_exact_as_torch(y, by_torch(x, linear, place.dtype, gelu=gelu), by_torch(x, linear, torch.float64, gelu=gelu))
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_that_a_layer_is_added_to_what_is_there_in_float32(place, rows, as_exact_as_torch):
+    linear = layer(place, 96, 37, norm=False)
+    x = place.randn(rows, 96, seed=5)
+    before = place.randn(rows, 37, seed=6).float()
+    y = before.clone()
+    decode_linear(x, linear, y, add=True)
+    exact = before.double() + by_torch(x, linear, torch.float64)
+    as_exact_as_torch(y, before + by_torch(x, linear, place.dtype).float(), exact)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_that_int8_weights_are_scaled_by_output(place, rows, as_exact_as_torch):
+    exact = layer(place, 96, 37, norm=True)
+    scale = (exact.weight.abs().amax(1) / 127).contiguous()
+    rounded = (exact.weight / scale[:, None]).round().to(torch.int8)
+    linear = Linear(weight=rounded, scale=scale, bias=exact.bias, norm=exact.norm)
+    x = place.randn(rows, 96, seed=5)
+    y = torch.empty(rows, 37, device=place.device, dtype=torch.float32)
+    decode_linear(x, linear, y)
+    as_exact_as_torch(y, by_torch(x, linear, place.dtype), by_torch(x, linear, torch.float64))
+
+
+@pytest.mark.parametrize("rows", [1, 3, 17])
+def test_that_queries_keys_and_values_go_to_their_places_and_nowhere_else(place, rows, as_exact_as_torch):
+    heads, size, slots, newest = 2, 24, 7, 4
+    width = heads * size
+    linear = layer(place, width, 3 * width, norm=True)
+    x = place.randn(rows, width, seed=5)
+    queries = torch.empty(rows, width, device=place.device, dtype=place.dtype)
+    keys, values = (place.randn(rows, heads, slots, size, seed=seed) for seed in (6, 7))
+    before = keys.clone(), values.clone()
+    decode_qkv(x, linear, queries, keys, values, torch.tensor([newest], device=place.device))
+    exact = by_torch(x, linear, torch.float64).unflatten(1, (3, heads, size))
+    torchs = by_torch(x, linear, place.dtype).unflatten(1, (3, heads, size))
+    as_exact_as_torch(queries.unflatten(1, (heads, size)), torchs[:, 0], exact[:, 0])
+    for index, (cache, old) in enumerate(zip((keys, values), before, strict=True), start=1):
+        as_exact_as_torch(cache[:, :, newest], torchs[:, index], exact[:, index])
+        untouched = [slot for slot in range(slots) if slot != newest]
+        assert torch.equal(cache[:, :, untouched], old[:, :, untouched])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "start", "newest"), [([5, 5], 5, 5), ([5, 2, 1], 5, 9), ([130, 130], 130, 299), ([140, 3], 140, 290)]
+)
+@pytest.mark.parametrize("size", [16, 24, 64])
+def test_that_attention_sees_a_rows_own_text_and_no_more(place, lengths, start, newest, size, as_exact_as_torch):
+    rows, heads, slots = len(lengths), 2, 300
+    q = place.randn(rows, heads * size, seed=1, scale=2)
+    keys, values = (place.randn(rows, heads, slots, size, seed=seed) for seed in (2, 3))
+    slot = torch.arange(slots)
+    seen = torch.stack([(slot < length) | ((slot >= start) & (slot <= newest)) for length in lengths])
+    keys[~seen[:, None].expand(-1, heads, -1).to(place.device)] = math.nan  # a slot that is not seen may hold anything
+    values[(slot > newest).expand(rows, heads, -1).to(place.device)] = math.nan
+    y = torch.empty(rows, heads * size, device=place.device, dtype=place.dtype)
+    numbers = (torch.tensor(numbers, device=place.device) for numbers in (lengths, [start], [newest]))
+    decode_attention(q, keys, values, *numbers, y)
+
+    def reference(dtype):
+        mask = seen[:, None, None].to(place.device)
+        k, v = (cache.to(dtype).nan_to_num(0.0) for cache in (keys, values))
+        query = q.to(dtype).unflatten(1, (heads, 1, size))
+        return functional.scaled_dot_product_attention(query, k, v, attn_mask=mask).flatten(1)
+
+    as_exact_as_torch(y, reference(place.dtype), reference(torch.float64))
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_that_the_embedding_is_of_each_rows_newest_token_at_its_own_position(place, int8, as_exact_as_torch):
+    tokens = torch.randint(0, 50, (3, 9), generator=torch.Generator().manual_seed(0)).to(place.device)
+    lengths, start, newest = (torch.tensor(numbers, device=place.device) for numbers in ([5, 2, 4], [5], [7]))
+    table, positions = place.randn(50, 40, seed=1), place.randn(16, 40, seed=2)
+    scale = None
+    exact_table = table.double()
+    if int8:
+        scale = (table.abs().amax(1) / 127).contiguous()
+        table = (table / scale[:, None]).round().to(torch.int8)
+        exact_table = table.double() * scale.double()[:, None]
+    x = torch.empty(3, 40, device=place.device, dtype=torch.float32)
+    decode_embedding(tokens, lengths, start, newest, table, scale, positions, x)
+    where = [7, 4, 6]  # two new tokens after each prompt, and the newest after them
+    exact = exact_table[tokens[:, 7]] + positions.double()[where]
+    as_exact_as_torch(x, exact_table.float()[tokens[:, 7]] + positions.float()[where], exact)
+
+
+def test_that_what_the_kernels_cannot_take_is_refused_with_both_sides(place):
+    linear = layer(place, 32, 96, norm=False)
+    x = place.randn(2, 32)
+    y = torch.empty(2, 96, device=place.device, dtype=place.dtype)
+    for call, words in (
+        (lambda: Linear(weight=linear.weight.T), "contiguous"),
+        (lambda: Linear(weight=linear.weight, bias=place.randn(5)), r"\(5,\).*needs \(96,\)"),
+        (lambda: Linear(weight=linear.weight, scale=place.randn(96)), "int8"),
+        (lambda: decode_linear(place.randn(2, 31), linear, y), r"\(2, 31\).*\(96, 32\)"),
+        (lambda: decode_linear(x, linear, y[:, :95]), r"\(2, 95\).*\(2, 96\)"),
+        (lambda: decode_qkv(x, linear, y, y, y, y), "queries"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
