@@ -7,11 +7,14 @@ import dataclasses
 import gc
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import GPT2LMHeadModel
 
 from explorer.cli_config import changed
 from explorer.config import RunConfig
@@ -19,11 +22,14 @@ from explorer.engine import model
 from explorer.engine.device import environment
 from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
-from explorer.engine.generation_speed import Speed, of_loop, of_transformers
-from explorer.engine.session import Session, use_full_fp32
+from explorer.engine.generation_speed import PROFILED_TOKENS, Speed, of_loop, of_transformers
+from explorer.engine.no_waits import no_waits
+from explorer.engine.session import check, use_full_fp32
+from explorer.engine.telemetry import Telemetry
 from explorer.engine.text import python_source
 from explorer.engine.tokenizer import Tokenizer
 from explorer.optimizations import registry
+from explorer.optimizations.base import Run
 from explorer.results.atomic import check_target, replaced
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import Cell, text_writer, write_rows
@@ -32,15 +38,19 @@ from explorer.results.proof import Profile, short_name
 
 STATIC = "kv_cache=static,attention=sdpa,gelu=torch"
 ARMS: Mapping[str, str] = {
-    "ours, nothing set": "",
-    "no cache": "kv_cache=off,attention=sdpa,gelu=torch",
-    "static cache": STATIC,
+    "triton, graph": f"{STATIC},decoder=triton,decode_graph=on",
+    "triton, graph, int8": f"{STATIC},decoder=triton,decode_graph=on,weight_dtype=int8",
+    "plain torch, graph": f"{STATIC},decoder=torch,decode_graph=on",
     "static cache, graph": f"{STATIC},decode_graph=on",
     "plain torch": f"{STATIC},decoder=torch",
-    "plain torch, graph": f"{STATIC},decoder=torch,decode_graph=on",
+    "static cache": STATIC,
+    "no cache": "kv_cache=off,attention=sdpa,gelu=torch",
+    "ours, nothing set": "",
 }
-"""Settings of ours by what they are called."""
-HALF = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""Settings of ours by what they are called, the fastest first: where the time ends early, those are measured."""
+HALF = ("fp16", "bf16")
+EXACT = "generate, fp32"
+"""The arm whose greedy tokens the others' are held against."""
 KERNELS = 12
 """The longest-running kernels of a token that are listed."""
 
@@ -61,12 +71,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", default="gpt2")
     parser.add_argument("--weights", default="random", choices=("random", "bundled", "pretrained"))
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--weight-dtype", default="bf16", choices=tuple(HALF), help="of every arm that sets none")
+    parser.add_argument("--weight-dtype", default="bf16", choices=("fp32", *HALF), help="of every arm that sets none")
     parser.add_argument("--batch", type=int, action="append", help="rows; repeat for more (default 1 and 32)")
     parser.add_argument("--prompt-tokens", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--temperature", type=float, default=0.0, help="of our arms; transformers' are greedy")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20, help="most rounds of an arm (default 20)")
+    parser.add_argument("--most-s", type=float, default=2.0, help="seconds after which an arm ends (default 2)")
+    parser.add_argument("--only", action="append", metavar="TEXT", help="arms in whose name this is; repeat for more")
     parser.add_argument(
         "--set",
         dest="arms",
@@ -80,6 +92,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One line of the table."""
+
+    name: str
+    settings: str
+    measure: Callable[[RunConfig, bool], Speed]
+    """With a profile if asked. Raises BadRequest where it cannot run here."""
+    graphed: bool = False
+    """Whether a token is a graph: of those, a token is taken apart."""
+    compiled: bool = False
+    """Measured when all the others are: compiling takes longer than they do together."""
+
+
 def _measure(args: argparse.Namespace) -> None:
     if args.csv is not None:
         check_target(args.csv)
@@ -90,99 +116,166 @@ def _measure(args: argparse.Namespace) -> None:
     use_full_fp32()
     say = sys.stdout.write
     say(f"{device.name}, torch {here.torch}, transformers {here.transformers}; {args.model}, weights {args.weights}\n")
-    say(f"{args.prompt_tokens} tokens of prompt, {args.tokens} new ones, greedy; medians of {args.rounds} rounds\n\n")
+    say(f"{args.prompt_tokens} tokens of prompt, {args.tokens} new ones, greedy; ")
+    say(f"medians of at most {args.rounds} rounds in {args.most_s:g} s\n\n")
     say(f"{'rows':>4}  {'arm':<28}{'tokens/s':>10}{'ms/token':>10}{'p99':>8}{'first ms':>10}{'begin s':>9}  parts at\n")
     rows: list[dict[str, Cell]] = []
-    profiles: list[tuple[str, Profile]] = []
-    for batch in args.batch or [1, 32]:
-        config = RunConfig(
-            workload="generate",
-            model=args.model,
-            weights=args.weights,
-            device=device.id,
-            batch=batch,
-            max_new_tokens=args.tokens,
-            temperature=args.temperature,
-        )
-        exact: tuple[int, ...] | None = None
-        for name, settings, speed in _speeds(args, config, device):
-            if isinstance(speed, str):
-                say(f"{batch:>4}  {name:<28}{speed}\n")
-                continue
-            if exact is None:
-                exact = speed.tokens
-                if not settings.startswith("transformers"):
-                    exact = ()
-            row = _row(name, settings, speed, first_difference(exact, speed.tokens) if exact else None)
-            rows.append(row)
-            say(_line(row) + "\n")
-            sys.stdout.flush()
-            if speed.profile is not None:
-                profiles.append((f"{batch} rows, {name}", speed.profile))
-    for name, profile in profiles:
-        say("\n" + _taken_apart(name, profile))
-    if args.csv is not None and rows:
-        with replaced(args.csv) as file, text_writer(file) as text:
-            write_rows(text, rows)
-
-
-def _speeds(args: argparse.Namespace, config: RunConfig, device: DeviceInfo) -> Iterator[tuple[str, str, Speed | str]]:
-    """Name, settings and speed of each arm, or why it has none."""
+    graphed: list[tuple[Arm, RunConfig, dict[str, Cell]]] = []
+    config = RunConfig(
+        workload="generate",
+        model=args.model,
+        weights=args.weights,
+        device=device.id,
+        max_new_tokens=args.tokens,
+        temperature=args.temperature,
+    )
     loaded = model.load(
         config, torch.device(device.id), download=False, progress=lambda *_: None, cancelled=lambda: False
     )
     config = dataclasses.replace(config, prompt=_prompt(loaded.tokenizer, args.prompt_tokens))
-    if not args.without_transformers:
-        yield from _of_transformers(args, config, loaded.model, loaded.tokenizer, device)
-    del loaded
-    arms = ARMS if args.arms is None else {settings or "nothing set": settings for settings in args.arms}
-    for name, settings in arms.items():
+    arms = _arms(args, config, loaded, device)
+    exact: dict[int, tuple[int, ...]] = {}
+    for arm, batch in _in_order(arms, args.batch or [1, 32]):
         gc.collect()
         if device.kind == "cuda":
             torch.cuda.empty_cache()
+        try:
+            speed = arm.measure(dataclasses.replace(config, batch=batch), False)
+        except BadRequest as error:
+            say(f"{batch:>4}  {arm.name:<28}{error.why}\n")
+            continue
+        if arm.name == EXACT:
+            exact[batch] = speed.tokens
+        differs_at = first_difference(exact[batch], speed.tokens) if batch in exact else None
+        row = _row(arm.name, arm.settings, speed, differs_at)
+        rows.append(row)
+        if arm.graphed:
+            graphed.append((arm, dataclasses.replace(config, batch=batch), row))
+        say(_line(row) + "\n")
+        sys.stdout.flush()
+        _write(args.csv, rows)
+    if args.without_profile or args.tokens <= 2 * PROFILED_TOKENS:
+        return
+    for arm, config, row in graphed:  # at the end: the profiler slows what comes after it in a process
+        profile = arm.measure(config, True).profile
+        assert profile is not None
+        token_ms = row["token_ms_p50"]
+        assert isinstance(token_ms, float)
+        profile = dataclasses.replace(profile, step_ms=token_ms * profile.steps)
+        row |= _parts(profile)
+        say("\n" + _taken_apart(f"{config.batch} rows, {arm.name}", profile))
+        sys.stdout.flush()
+        _write(args.csv, rows)
+
+
+def _write(path: Path | None, rows: Sequence[dict[str, Cell]]) -> None:
+    """All rows so far: what the time is too short for leaves those before it."""
+    if path is not None and rows:
+        with replaced(path) as file, text_writer(file) as text:
+            write_rows(text, rows)
+
+
+def _in_order(arms: Sequence[Arm], batches: Sequence[int]) -> Iterator[tuple[Arm, int]]:
+    for compiled in (False, True):
+        for batch in batches:
+            yield from ((arm, batch) for arm in arms if arm.compiled == compiled)
+
+
+def _arms(args: argparse.Namespace, config: RunConfig, loaded: model.LoadedModel, device: DeviceInfo) -> list[Arm]:
+    """Those asked for, all on the same weights."""
+    found: list[Arm] = []
+
+    def theirs(name: str, dtype: str, cache: str = "dynamic", **asked: Any) -> None:
+        found.append(
+            Arm(
+                name=name,
+                settings=f"transformers,weight_dtype={dtype},kv_cache={cache}",
+                measure=lambda config, _: _of_transformers(args, config, loaded, device, dtype, asked),
+                compiled=bool(asked),
+            )
+        )
+
+    if not args.without_transformers:
+        theirs(EXACT, "fp32")
+    arms = ARMS if args.arms is None else {settings or "nothing set": settings for settings in args.arms}
+    for name, settings in arms.items():
         asked = changed(config, settings) if settings else config
         if asked.level("weight_dtype") is None and args.weight_dtype != "fp32":
             asked = registry.with_level(asked, "weight_dtype", args.weight_dtype)
-        settings = ",".join(f"{toggle}={level}" for toggle, level in asked.levels)
-        try:
-            speed = _ours(args, asked, device)
-        except BadRequest as error:
-            yield name, settings, error.why
-        else:
-            yield name, settings, speed
+        found.append(
+            Arm(
+                name=name,
+                settings=",".join(f"{toggle}={level}" for toggle, level in asked.levels),
+                measure=partial(_of_ours, args, loaded, device, asked.levels),
+                graphed=asked.level("decode_graph") == "on",
+            )
+        )
+    if not args.without_transformers:
+        if args.weight_dtype != "fp32":
+            theirs(f"generate, {args.weight_dtype}", args.weight_dtype)
+        theirs("generate, static, compiled", args.weight_dtype, "static", cache_implementation="static")
+    return [arm for arm in found if args.only is None or any(text in arm.name for text in args.only)]
 
 
 def _of_transformers(
-    args: argparse.Namespace, config: RunConfig, gpt2: GPT2LMHeadModel, tokenizer: Tokenizer, device: DeviceInfo
-) -> Iterator[tuple[str, str, Speed | str]]:
-    gpt2.train(False)
-    gpt2.set_attn_implementation("sdpa")
-    # In float32 first: what the others' greedy tokens are held against.
-    plain = dict.fromkeys(("fp32", args.weight_dtype))
-    for dtype, cache in (*((dtype, "dynamic") for dtype in plain), (args.weight_dtype, "static")):
-        for parameter in gpt2.parameters():
-            parameter.data = parameter.data.to(HALF[dtype])
-        if cache == "static" and device.kind != "cuda":
-            yield "generate, static, compiled", "", "transformers compiles on a GPU only"
-            continue
-        asked = {"cache_implementation": "static"} if cache == "static" else {}
-        name = f"generate, {dtype}" + (", static, compiled" if asked else "")
-        speed = of_transformers(
-            gpt2, tokenizer, config.prompt, batch=config.batch, new_tokens=args.tokens, rounds=args.rounds, **asked
-        )
-        yield name, f"transformers,weight_dtype={dtype},kv_cache={cache}", speed
+    args: argparse.Namespace,
+    config: RunConfig,
+    loaded: model.LoadedModel,
+    device: DeviceInfo,
+    dtype: str,
+    asked: Mapping[str, Any],
+) -> Speed:
+    if asked and device.kind != "cuda":
+        raise BadRequest(what="Not measured", why="transformers compiles on a GPU only")
+    loaded.model.train(False)
+    run = Run(config=config, device=torch.device(device.id), model=loaded.model)
+    before = loaded.model.config._attn_implementation
+    loaded.model.set_attn_implementation("sdpa")
+    try:
+        with registry.by_name("weight_dtype").applied(run, dtype) if dtype in HALF else nullcontext():
+            return of_transformers(
+                loaded.model,
+                loaded.tokenizer,
+                config.prompt,
+                batch=config.batch,
+                new_tokens=args.tokens,
+                rounds=args.rounds,
+                most_s=args.most_s,
+                **asked,
+            )
+    finally:
+        loaded.model.set_attn_implementation(before)
 
 
-def _ours(args: argparse.Namespace, config: RunConfig, device: DeviceInfo) -> Speed:
-    with Session(config, device, download=False, report=lambda *_: None, cancelled=lambda: False) as session:
-        assert isinstance(session.loop, GenerationLoop)
+def _of_ours(
+    args: argparse.Namespace,
+    loaded: model.LoadedModel,
+    device: DeviceInfo,
+    levels: tuple[tuple[str, str], ...],
+    config: RunConfig,
+    profiled: bool,
+) -> Speed:
+    config = check(dataclasses.replace(config, levels=levels), device)
+    with ExitStack() as stack:
+        telemetry = Telemetry(device)
+        stack.callback(telemetry.close)
+        stack.enter_context(no_waits())
+        run = Run(config=config, device=torch.device(device.id), model=loaded.model)
+        loop = GenerationLoop(run, loaded.tokenizer, loaded.positions, telemetry)
+        toggles = stack.enter_context(ExitStack())
+
+        def begin() -> None:
+            registry.enter(toggles, run)
+            loop.begin_segment(0)
+
         return of_loop(
-            session.loop,
+            loop,
             batch=config.batch,
             new_tokens=args.tokens,
-            rounds=args.rounds,
-            begin=lambda: session.begin_segment(0),
-            profiled=device.kind == "cuda" and not args.without_profile,
+            rounds=1 if profiled else args.rounds,
+            most_s=args.most_s,
+            begin=begin,
+            profiled=profiled,
         )
 
 
@@ -211,14 +304,16 @@ def _row(name: str, settings: str, speed: Speed, differs_at: int | None) -> dict
         "token_ms_p99": _quantile(speed.token_ms, 99),
         "first_difference": differs_at,
     }
-    row |= dict.fromkeys(("busy_us", "gaps_us", "kernels", "launches"))
-    profile = speed.profile
-    if profile is not None:
-        row["busy_us"] = profile.busy_ms * 1e3 / profile.steps
-        row["gaps_us"] = (profile.step_ms - profile.busy_ms) * 1e3 / profile.steps
-        row["kernels"] = sum(kernel.count for kernel in profile.kernels) / profile.steps
-        row["launches"] = (profile.launches or 0) / profile.steps
-    return row
+    return row | dict.fromkeys(("busy_us", "gaps_us", "kernels", "launches"))
+
+
+def _parts(profile: Profile) -> dict[str, Cell]:
+    return {
+        "busy_us": profile.busy_ms * 1e3 / profile.steps,
+        "gaps_us": (profile.step_ms - profile.busy_ms) * 1e3 / profile.steps,
+        "kernels": sum(kernel.count for kernel in profile.kernels) / profile.steps,
+        "launches": (profile.launches or 0) / profile.steps,
+    }
 
 
 def _quantile(values: Sequence[float], percent: int) -> float | None:

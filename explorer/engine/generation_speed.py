@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,15 +52,23 @@ class Speed:
 
 
 def of_loop(
-    loop: GenerationLoop, *, batch: int, new_tokens: int, rounds: int, begin: Callable[[], None], profiled: bool
+    loop: GenerationLoop,
+    *,
+    batch: int,
+    new_tokens: int,
+    rounds: int,
+    most_s: float,
+    begin: Callable[[], None],
+    profiled: bool,
 ) -> Speed:
-    """The speed of ``loop``, whose segment ``begin`` begins."""
+    """The speed of ``loop``, whose segment ``begin`` begins: of ``rounds``, or fewer once they took ``most_s``."""
     began = time.perf_counter()
     begin()
     _round(loop)
     first_s = time.perf_counter() - began
-    walls, firsts, token_ms = [], [], []
-    for _ in range(rounds):
+    walls: list[float] = []
+    firsts, token_ms = [], []
+    while _more(walls, rounds, most_s):
         wall_s, first_token_s, times = _round(loop)
         walls.append(wall_s)
         firsts.append(first_token_s)
@@ -73,8 +81,13 @@ def of_loop(
         first_token_s=tuple(firsts),
         token_ms=tuple(token_ms),
         tokens=tuple(loop.tokens[0, -new_tokens:].tolist()),
-        profile=_profile(loop, statistics.median(token_ms)) if profiled and new_tokens > 2 * PROFILED_TOKENS else None,
+        profile=_profile(loop, statistics.median(token_ms)) if profiled else None,
     )
+
+
+def _more(walls: Sequence[float], rounds: int, most_s: float) -> bool:
+    """Whether another round is due after those that took ``walls`` seconds: there is one at least."""
+    return not walls or (len(walls) < rounds and sum(walls) < most_s)
 
 
 def _round(loop: GenerationLoop) -> tuple[float, float, list[float]]:
@@ -113,18 +126,27 @@ class _Stream(BaseStreamer):
 
 
 def of_transformers(
-    model: GPT2LMHeadModel, tokenizer: Tokenizer, prompt: str, *, batch: int, new_tokens: int, rounds: int, **asked: Any
+    model: GPT2LMHeadModel,
+    tokenizer: Tokenizer,
+    prompt: str,
+    *,
+    batch: int,
+    new_tokens: int,
+    rounds: int,
+    most_s: float,
+    **asked: Any,
 ) -> Speed:
-    """The speed of ``model.generate``, greedy, with the options ``asked`` of it besides.
+    """The speed of ``model.generate``, greedy, with the options ``asked`` of it besides; rounds as in ``of_loop``.
 
     One row is streamed; more cannot be, so for those the time to the first piece of text is that to the last.
     """
     device = model.device
-    walls, firsts = [], []
+    walls: list[float] = []
+    firsts = []
     typed: Any = model
     made: Any = None
     with _quiet_generate(model):
-        for _ in range(1 + rounds):
+        while not walls or _more(walls[1:], rounds, most_s):
             began = time.perf_counter()
             ids = torch.tensor([tokenizer.encode(prompt)] * batch, device=device)
             stream = _Stream(tokenizer) if batch == 1 else None

@@ -40,8 +40,11 @@ def test_that_a_text_that_parts_from_transformers_says_where(
     tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--model", str(tiny_model), "--device", "cpu", "--weight-dtype", "fp32", "--temperature", "50"]
+    asked += ["--only", "fp32", "--only", "nothing"]
     assert main([*asked, "--prompt-tokens", "5", "--tokens", "9", "--rounds", "1", "--batch", "1", "--set", ""]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("token 0")
+    printed = capsys.readouterr().out
+    assert printed.rstrip().endswith("token 0")
+    assert "compiled" not in printed
 
 
 @pytest.mark.parametrize(("wrong", "words"), [(["--rounds", "0"], "at least 1"), (["--set", "speed=11"], "speed")])
