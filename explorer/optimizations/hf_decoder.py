@@ -52,7 +52,12 @@ class HfDecoder:
                 pass
         # Empty slots lie to the right: the causal mask alone keeps them from a prompt.
         positions = torch.arange(rows.prompt, device=rows.tokens.device)[None]
-        return self._logits(rows.last_of_prompt(self._hidden(rows.tokens[:, : rows.prompt], positions, None)))
+        mask = None
+        if self._run.kv_cache == "static" and self._run.model.config._attn_implementation == "eager":
+            # transformers 5.17 makes its own of a number that it copies to the device, which no graph can record.
+            mask = torch.arange(self._slots, device=rows.tokens.device) <= positions[..., None]
+            mask = mask[None].expand(len(rows.tokens), -1, -1, -1)
+        return self._logits(rows.last_of_prompt(self._hidden(rows.tokens[:, : rows.prompt], positions, mask)))
 
     def decode(self, slot: int) -> Tensor:
         """Logits (B, V) after the newest token, which lies in ``slot``."""

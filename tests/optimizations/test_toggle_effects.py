@@ -178,17 +178,23 @@ def test_that_int8_weights_are_rounded_to_steps_of_their_outputs_own_size() -> N
         )
 
 
+def requested_bytes() -> int:
+    """What live tensors on the device take. What is allocated is more: a block that is only just too large for its
+    tensor stays whole, up to a MiB each, and which ones do depends on what was freed before."""
+    return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("level", "share"), [("bf16", 0.5), ("int8", 0.25)])
 def test_that_smaller_weights_take_less_device_memory(level: str, share: float) -> None:
     run = run_of(small_gpt2(width=512), config_with("weight_dtype", level, workload="generate"), "cuda")
     whole = sum(p.nbytes for p in run.model.parameters())
     gc.collect()  # what earlier tests left in cycles would be freed in between
-    before = torch.cuda.memory_allocated()
+    before = requested_bytes()
     with ExitStack() as stack:
         registry.enter(stack, run)
-        saved = before - torch.cuda.memory_allocated()
-    assert saved == pytest.approx(whole * (1 - share), rel=0.05)  # allocator rounding; scales, biases, positions
+        saved = before - requested_bytes()
+    assert saved == pytest.approx(whole * (1 - share), rel=0.01)  # scales; biases, norms, positions in 16 bits
 
 
 def test_that_autocast_and_16_bit_weights_are_not_taken_together() -> None:
