@@ -7,9 +7,13 @@ import dataclasses
 from typing import get_args
 
 from explorer.config import LIMITS, RunConfig, Weights, Workload
+from explorer.engine.isolation import open_worker
 from explorer.experiments.compare import Limits
+from explorer.experiments.single import wait_until_ready
 from explorer.models import MODELS
 from explorer.optimizations import registry
+from explorer.optimizations.presets import PRESETS, with_preset
+from explorer.results.environment import DeviceInfo
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +47,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         )
     parser.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
     parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="toggles that belong together, as far as the device can run them; --set comes on top",
+    )
+    parser.add_argument(
         "--set",
         dest="levels",
         action="append",
@@ -65,9 +74,20 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     if values["weights"] is None:
         values["weights"] = "bundled" if args.workload == "generate" and args.model == "mini" else "random"
     config = RunConfig(**values)
+    if args.preset is not None:
+        config = with_preset(config, args.preset, _device(config.device))
     for setting in args.levels:
         config = changed(config, setting)
     return config
+
+
+def _device(name: str) -> DeviceInfo:
+    """The device ``name``, asked of a worker that is closed again: it alone touches torch."""
+    worker = open_worker()
+    try:
+        return wait_until_ready(worker, lambda event: None).device(name)
+    finally:
+        worker.close()
 
 
 def comparable(args: argparse.Namespace) -> RunConfig:
