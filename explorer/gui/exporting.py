@@ -58,6 +58,15 @@ class Exporter:
             tr("Export as a script"), FILE_NAMES[config.workload], write, tr("the script"), filters="Python (*.py)"
         )
 
+    def save_text(self, text: str) -> None:
+        """A generated text with its prompt, as UTF-8."""
+
+        def write(path: Path) -> None:
+            with replaced(path) as file:
+                file.write(text.encode())
+
+        self._save(tr("Save the text"), "text.txt", write, tr("the text"), filters=tr("Text (*.txt);;All files (*)"))
+
     def export_comparison(self, comparison: ComparisonRecord | None) -> None:
         """One row, the same as ``main.py compare`` writes; or a page of Markdown."""
         result = None if comparison is None else comparison.result()

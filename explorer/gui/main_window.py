@@ -200,6 +200,9 @@ class MainWindow(QMainWindow):
     def _build_menus(self) -> None:
         exporter = Exporter(self.log, self.messages, self)
         self.panels.compare.export_wanted.connect(lambda: exporter.export_comparison(self.comparing.record))
+        self.panels.text.save_wanted.connect(exporter.save_text)
+        self.panels.text.history.show_prompts(self._settings.prompts())
+        self.panels.text.history.changed.connect(self._settings.remember_prompts)
         self._menus = menus = Menus(self)
         menus.add_file(
             export=exporter.export_segments,

@@ -194,7 +194,7 @@ class RunControl(QObject):
         if self._bridge.state == "starting":
             self._panels.plots.show_progress(tr("Waiting for the worker to start…"))
         if config.workload == "generate":
-            self._panels.text.begin_run(config)
+            self._panels.text.begin_run(config, run_id=run_id)
         self._panels.runs.refresh()
         self._table.start()
         self._redraw()

@@ -65,6 +65,14 @@ class Settings:
                 return choice  # type: ignore[no-any-return]
         return "system"
 
+    def prompts(self) -> list[str]:
+        """The prompts that were run before, newest first."""
+        try:
+            prompts = json.loads(str(self._store.value("prompts", "[]")))
+        except ValueError:
+            return []
+        return [prompt for prompt in prompts if isinstance(prompt, str)] if isinstance(prompts, list) else []
+
     def language(self) -> LanguageChoice:
         value = self._store.value("language", "system")
         return next((choice for choice in LANGUAGE_CHOICES if choice == value), "system")
@@ -78,6 +86,9 @@ class Settings:
 
     def remember_theme(self, choice: ThemeChoice) -> None:
         self._store.setValue("theme", choice)
+
+    def remember_prompts(self, prompts: list[str]) -> None:
+        self._store.setValue("prompts", json.dumps(prompts))
 
     def remember_language(self, choice: LanguageChoice) -> None:
         self._store.setValue("language", choice)

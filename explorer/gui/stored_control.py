@@ -176,7 +176,7 @@ class StoredControl(QObject):
     def _show(self, record: RunRecord) -> None:
         self._panels.plots.show_run(record.run_id)
         if record.config.workload == "generate":
-            self._panels.text.begin_run(record.config)
+            self._panels.text.begin_run(record.config, run_id=record.run_id)
             self._panels.text.append_text(record.text)
             self._panels.text.end_run()
 

@@ -8,21 +8,27 @@ from collections.abc import Sequence
 
 import numpy as np
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QResizeEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
 from explorer.gui.language import later
 from explorer.gui.palette import NOTHING, milliseconds, monospace, si_number, theme
+from explorer.gui.prompt_history import PromptHistory
 from explorer.gui.readout import Caption, Readout
 from explorer.gui.run_curves import READOUT_WINDOW_S
 from explorer.gui.sampling import SamplingControls
+from explorer.gui.token_times_plot import TokenTimesPlot
 from explorer.gui.wording import keep
 from explorer.results.sample import Sample
 
 READOUT_S = 0.25
+LONGEST_LINE = 2_000
+"""Letters after which a line is broken on the screen alone: Qt lays a line out anew as a whole for each piece."""
+ROOM_FOR_PLOT_PX = 560
+"""A panel that is lower leaves the curve to the view of curves, and its room to the text."""
 MOST_BLOCKS = 20_000
-"""Lines kept in the output; the oldest go first."""
+"""Lines kept on the screen; the oldest go first. Copy and save give the whole text."""
 LATENCIES = 4096
 """Tokens that p50 and p99 are over, the newest: four times the longest text that one run makes."""
 
@@ -36,11 +42,17 @@ class TextPanel(QWidget):
     settings_changed = Signal(dict)
     """The person changed prompt or sampling: all of prompt, max_new_tokens, temperature, top_k and top_p."""
 
+    save_wanted = Signal(str)
+    """Prompt and text, to be saved"""
+
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._dark = False
         self._generates = False
         self._prompt_length = 0
+        self._text: list[str] = []
+        self._line_length = 0
+        self._tokens = 0
         self._recent: deque[tuple[float, float]] = deque()
         self._token_ms: deque[float] = deque(maxlen=LATENCIES)
         self._first_token_ms = float("nan")
@@ -77,6 +89,15 @@ class TextPanel(QWidget):
         keep(self.copy_button.setToolTip, "Copy prompt and text")
         self.copy_button.setEnabled(False)
         self.copy_button.clicked.connect(self._copy)
+        self.save_button = QPushButton()
+        self.save_button.setObjectName("save_text_button")
+        keep(self.save_button.setText, "Save…")
+        keep(self.save_button.setToolTip, "Save prompt and text to a file")
+        self.save_button.setEnabled(False)
+        self.save_button.clicked.connect(lambda: self.save_wanted.emit(self.text()))
+        self.history = PromptHistory()
+        self.history.chosen.connect(self.prompt_edit.setPlainText)
+        self.times = TokenTimesPlot()
 
         self.rate_readout = Readout(later("Median of the last second"), later("tokens/s"), widest="888.8k", scale=1.4)
         self.first_readout = Readout(later("Time to first token"), "", lead=later("first token"), widest="8,888 ms")
@@ -96,16 +117,20 @@ class TextPanel(QWidget):
         self.sampling.set_config(config)
         keep(self.text_output.setPlaceholderText, GENERATE_WORDS if config.workload == "generate" else TRAIN_WORDS)
 
-    def begin_run(self, config: RunConfig) -> None:
-        """Clear text and figures; show the prompt of a generation run."""
+    def begin_run(self, config: RunConfig, *, run_id: int = 0) -> None:
+        """Clear text and figures; show the prompt of a generation run, and draw in the colour of ``run_id``."""
+        self.times.set_run(run_id)
         self._recent.clear()
         self._token_ms.clear()
+        self._tokens = 0
         self._first_token_ms = float("nan")
         self._show_figures()
         self._generates = config.workload == "generate"
         if not self._generates:
             return
         self.text_output.clear()
+        self._text, self._line_length = [], 0
+        self.history.add(config.prompt)
         self._prompt_length = len(config.prompt)
         self._append(config.prompt, self._prompt_format())
 
@@ -122,6 +147,7 @@ class TextPanel(QWidget):
                 self._first_token_ms = sample.step_ms
             elif sample.phase != "compile":
                 self._token_ms.append(sample.step_ms)
+                self._tokens += 1
                 self._recent.append((sample.time_s, sample.tokens_per_s))
         while self._recent and self._recent[0][0] <= self._recent[-1][0] - READOUT_WINDOW_S:
             self._recent.popleft()
@@ -129,6 +155,14 @@ class TextPanel(QWidget):
         if now_s - self._readouts_at_s >= READOUT_S:
             self._readouts_at_s = now_s
             self._show_figures()
+
+    def text(self) -> str:
+        """Prompt and text of the last run, as the model wrote them."""
+        return "".join(self._text)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.times.setVisible(self.height() >= ROOM_FOR_PLOT_PX)
 
     def end_run(self) -> None:
         """Show the last figures."""
@@ -140,6 +174,7 @@ class TextPanel(QWidget):
         look = theme(dark)
         for part in (*self._captions, *self._readouts):
             part.apply_theme(look)
+        self.times.apply_theme(dark)
         cursor = QTextCursor(self.text_output.document())
         cursor.setPosition(min(self._prompt_length, self.text_output.document().characterCount() - 1))
         cursor.setPosition(0, QTextCursor.MoveMode.KeepAnchor)
@@ -157,10 +192,28 @@ class TextPanel(QWidget):
         # A cursor of its own leaves the person's selection alone.
         cursor = QTextCursor(self.text_output.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(text, style)
+        cursor.insertText(self._broken(text), style)
         if at_end:
             bar.setValue(bar.maximum())
+        self._text.append(text)
         self.copy_button.setEnabled(True)
+        self.save_button.setEnabled(True)
+
+    def _broken(self, text: str) -> str:
+        """``text`` with its longest lines broken; what stands in the last line already counts."""
+        shown = []
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self._line_length = 0
+            start = 0
+            pieces = []
+            while self._line_length + len(line) - start > LONGEST_LINE:
+                end = start + LONGEST_LINE - self._line_length
+                pieces.append(line[start:end])
+                start, self._line_length = end, 0
+            self._line_length += len(line) - start
+            shown.append("\n".join([*pieces, line[start:]]))
+        return "\n".join(shown)
 
     def _show_figures(self) -> None:
         rates = [rate for _, rate in self._recent]
@@ -169,26 +222,34 @@ class TextPanel(QWidget):
         p50_ms, p99_ms = np.quantile(self._token_ms, (0.5, 0.99)) if self._token_ms else (np.nan, np.nan)
         self.p50_readout.show_number(milliseconds(float(p50_ms)))
         self.p99_readout.show_number(milliseconds(float(p99_ms)))
+        if self.times.isVisible():
+            self.times.show_times(self._token_ms, first=self._tokens - len(self._token_ms) + 1)
 
     def _report(self) -> None:
         self.settings_changed.emit({"prompt": self.prompt_edit.toPlainText(), **self.sampling.settings()})
 
     def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self.text_output.toPlainText())
+        QGuiApplication.clipboard().setText(self.text())
 
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
         column.setContentsMargins(8, 8, 8, 8)
         column.setSpacing(8)
-        column.addWidget(self._captions[0])
+        head = QHBoxLayout()
+        head.addWidget(self._captions[0])
+        head.addStretch(1)
+        head.addWidget(self.history)
+        column.addLayout(head)
         column.addWidget(self.prompt_edit)
         column.addWidget(self.sampling)
         row = QHBoxLayout()
         row.addWidget(self._captions[1])
         row.addStretch(1)
         row.addWidget(self.copy_button)
+        row.addWidget(self.save_button)
         column.addLayout(row)
-        column.addWidget(self.text_output, 1)
+        column.addWidget(self.text_output, 3)
+        column.addWidget(self.times, 1)
         figures = QGridLayout()
         figures.setHorizontalSpacing(12)
         figures.setVerticalSpacing(2)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from pathlib import Path
 
 import numpy as np
+import pyqtgraph as pg
 import pytest
 from made_samples import steps
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QGuiApplication, QTextCursor
-from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QPushButton, QSpinBox
+from PySide6.QtWidgets import QDoubleSpinBox, QFileDialog, QPlainTextEdit, QPushButton, QSpinBox
 from pytestqt.qtbot import QtBot
+from window_bench import Bench
 
 from explorer.config import RunConfig
 from explorer.gui.palette import DARK, LIGHT
-from explorer.gui.text_panel import TextPanel
+from explorer.gui.text_panel import LONGEST_LINE, TextPanel
+from explorer.messages import Text
 
 GENERATE = RunConfig(workload="generate", prompt="def f(x):", device="cpu", batch=1)
 
@@ -185,3 +189,71 @@ def test_that_a_million_characters_keep_their_end(panel: TextPanel) -> None:
     assert len(text) >= 15_000 * len(line)
     assert text.endswith(line)
     assert output(panel).blockCount() <= 20_000
+
+
+def test_that_a_long_line_is_broken_on_the_screen_alone(panel: TextPanel) -> None:
+    panel.begin_run(dataclasses.replace(GENERATE, prompt="x = "))
+    for _ in range(50):
+        panel.append_text("ab" * 97)
+    panel.append_text("\nend")
+    whole = "x = " + "ab" * 97 * 50 + "\nend"
+    lines = panel.text_output.toPlainText().split("\n")
+    assert max(map(len, lines)) == LONGEST_LINE
+    assert "".join(lines) == whole.replace("\n", "")
+    panel.copy_button.click()
+    assert QGuiApplication.clipboard().text() == whole
+    saved: list[str] = []
+    panel.save_wanted.connect(saved.append)
+    panel.save_button.click()
+    assert saved == [whole]
+
+
+def test_that_prompts_are_remembered_newest_first_and_once(panel: TextPanel) -> None:
+    for prompt in ("def a", "def b", "def a", "import os\nimport sys\n"):
+        panel.begin_run(dataclasses.replace(GENERATE, prompt=prompt))
+    assert panel.history.prompts() == ["import os\nimport sys\n", "def a", "def b"]
+    assert [a.text() for a in panel.history.menu().actions()] == ["import os ⏎ import sys", "def a", "def b"]
+    panel.history.menu().actions()[1].trigger()
+    assert panel.prompt_edit.toPlainText() == "def a"
+
+
+def test_that_each_tokens_time_is_drawn_with_median_and_99th_percentile(panel: TextPanel) -> None:
+    panel.resize(320, 800)
+    panel.show()
+    panel.begin_run(GENERATE)
+    times = [float(i) for i in range(1, 102)]
+    panel.add_samples(steps([30.0, *times], first="prefill", tokens=1, trains=False))
+    panel.end_run()
+    x, y = panel.times.getPlotItem().listDataItems()[0].getData()
+    assert list(y) == times
+    assert (x[0], x[-1]) == (1, 101)
+    lines = [item for item in panel.times.items() if isinstance(item, pg.InfiniteLine)]
+    assert sorted(line.value() for line in lines) == pytest.approx([51.0, 100.0])
+    panel.resize(320, 500)
+    assert not panel.times.isVisible(), "the text has the room"
+
+
+def test_that_earlier_prompts_are_there_when_the_window_opens_again(bench: Bench) -> None:
+    window = bench.open()
+    bench.choose("workload_combo", "generate")
+    window.intent.change(prompt="class Sieve:")
+    bench.end(bench.start())
+    window.close()
+    window = bench.open()
+    assert window.panels.text.history.prompts() == ["class Sieve:"]
+
+
+def test_that_a_text_is_saved_where_the_person_says(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "text.txt"
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: (str(target), ""))
+    window = bench.open()
+    bench.choose("workload_combo", "generate")
+    window.intent.change(prompt="déjà = ")
+    start = bench.start()
+    bench.say(Text(run_id=start.run_id, text="1\n"))
+    bench.end(start)
+    bench.find(QPushButton, "save_text_button").click()
+    assert target.read_bytes() == "déjà = 1\n".encode()
+    assert str(target) in window.messages.text
