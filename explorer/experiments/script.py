@@ -46,17 +46,19 @@ def header(config: RunConfig) -> str:
     toggles = ", ".join(f"{n} {level}" for n, level in config.levels) or "none, nothing optimized"
     what = "Trains" if config.workload == "train" else "Writes text with"
     option = "--steps 50" if config.workload == "train" else "--tokens 100"
+    command = textwrap.wrap(
+        f"python main.py {command_line(config)}", 108, break_on_hyphens=False, break_long_words=False
+    )
     lines = [
-        f"{what} GPT-2 ({PurePath(config.model).name}). Toggles: {toggles}.",
+        *textwrap.wrap(f"{what} GPT-2 ({PurePath(config.model).name}). Toggles: {toggles}.", 112),
         "",
         f"    python {name} {option}",
         "",
         "Needs torch 2.11 or newer, transformers 5.17 to 5.22, tokenizers and numpy. Exported by the GPT-2",
         f"Optimization Explorer {__version__}, where the same is:",
         "",
-        *textwrap.wrap(f"python main.py {command_line(config)}", 108, break_on_hyphens=False, break_long_words=False),
+        *(f"    {line}" for line in command),
     ]
-    lines[8:] = [f"    {line}" for line in lines[8:]]
     return '"""' + "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
 
 

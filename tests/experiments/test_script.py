@@ -154,6 +154,15 @@ def test_that_every_level_can_be_exported_for_each_of_its_workloads(folder: Path
             assert max(map(len, source.splitlines())) <= 120, source
 
 
+def test_that_a_script_with_many_toggles_keeps_to_its_width_and_indents_its_command() -> None:
+    levels = {"attention": "causal", "gelu": "torch", "loss_impl": "chunked", "optimizer": "fused", "dropout": "off"}
+    levels |= {"vocab_padding": "128", "precision": "fp16", "checkpointing": "all", "grad_accumulation": "4"}
+    source = script(RunConfig(levels=tuple(levels.items())))
+    ast.parse(source)
+    assert max(map(len, source.splitlines())) <= 120
+    assert "\n\n    python main.py run" in source
+
+
 def test_that_the_header_names_the_command_that_does_the_same(folder: Path) -> None:
     config = asked(folder, registry.by_name("gelu"), "torch", prompt='it\'s "so"\n\\')
     words = shlex.split(command_line(config))
