@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,8 @@ class Problem:
     """Whether it was the request that is at fault (exit status 2), not the run (1)."""
     out_of_memory: bool = False
     """Whether the device, or the machine, had too little memory."""
+    spent: bool = False
+    """Whether its worker can serve no other run: every call to the device fails by now, or memory is not back."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()
@@ -239,7 +242,23 @@ class WorkerLost:
     """The worker is gone without having been asked to. ``last_words``: the end of its error output."""
 
     exit_code: int | None
+    """Negative: the number of the signal that ended it. None: it was a thread."""
     last_words: str
+
+    @property
+    def how(self) -> str:
+        """How it ended, to stand after "the worker ended by itself"."""
+        if self.exit_code is None:
+            return ""
+        if self.exit_code >= 0:
+            return f" with exit code {self.exit_code}"
+        killed = -self.exit_code
+        try:
+            name = signal.Signals(killed).name
+        except ValueError:
+            name = f"signal {killed}"
+        # Source: Linux, Documentation/admin-guide/mm/concepts.rst: the OOM killer.
+        return f" on {name}" + (", which a system sends that is out of memory" if name == "SIGKILL" else "")
 
 
 Event = (

@@ -86,7 +86,7 @@ class LiveRun(Task):
             return
         self._take(self._id, session, all_of_them=True)
         self._send_held()
-        self._config = config
+        self._before, self._config = before, config
         session.change_to(config)
         try:
             self._begin_segment(session, registry.changes(before, config))

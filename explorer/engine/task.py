@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import queue
 import threading
@@ -16,8 +17,10 @@ import torch
 
 from explorer.config import RunConfig
 from explorer.engine import ceilings
+from explorer.engine.aftermath import in_use_bytes, spoilt
 from explorer.engine.disturbance import ClockWatch, SleepWatch
 from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.loss_watch import LossWatch
 from explorer.engine.preflight import preflight
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
@@ -61,6 +64,8 @@ class Task(ABC):
         self._run_ids = command.run_ids if isinstance(command, Compare) else (command.run_id,)
         self._config = _first(command)
         """What is being done now, for the words of an error."""
+        self._before: RunConfig | None = None
+        """What was being done before a setting changed."""
         self._flag = flag
         self._commands = commands
         self._emit = emit
@@ -71,12 +76,15 @@ class Task(ABC):
         self._emitted_at_s = 0.0
         self._ceilings: Ceilings | None = None
         self._clocks = {run_id: ClockWatch() for run_id in self._run_ids}
+        self._losses = {run_id: LossWatch() for run_id in self._run_ids}
         self._sleep = SleepWatch()
 
     def serve(self) -> list[Work]:
         """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
         outcome: Outcome = "failed"
         problem: Problem | None = None
+        device: DeviceInfo | None = None
+        held_bytes = in_use_bytes()
         try:
             try:
                 device = self._here.device(self._config.device)
@@ -86,13 +94,16 @@ class Task(ABC):
         except Cancelled:
             outcome = "stopped"
         except Exception as error:  # the worker's border: whatever happened becomes words
-            problem = describe(error, self._config)
+            problem = describe(error, self._config, device, self._before)
         # The error's frames are gone now, and with them the last references to its tensors.
         gc.collect()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             # A poisoned context answers every call with its first error, which has been described already.
             with contextlib.suppress(RuntimeError):
                 torch.cuda.empty_cache()
+        why = spoilt(held_bytes)
+        if why is not None:
+            outcome, problem = "failed", _spent(problem, why)
         self._send_held()
         for run_id in self._run_ids:
             self._emit(RunEnded(run_id=run_id, outcome=outcome, problem=problem))
@@ -141,7 +152,7 @@ class Task(ABC):
             self._held_of = run_id
         taken = session.loop.collect(all_of_them=all_of_them)
         self._held += taken
-        for line in self._clocks[run_id].look(taken):
+        for line in (*self._clocks[run_id].look(taken), *self._losses[run_id].look(taken, session.config)):
             self._note(line, run_id)
         now_s = time.monotonic()
         if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:
@@ -178,3 +189,12 @@ def _first(command: Work) -> RunConfig:
             return RunConfig(device=command.device)
         case _:
             return command.config
+
+
+def _spent(problem: Problem | None, why: str) -> Problem:
+    """``problem``, or one of its own, of a run after which this process must run no other because of ``why``."""
+    if problem is None:
+        problem = Problem(what="The device failed", why=why)
+    elif why not in problem.why:
+        problem = dataclasses.replace(problem, why=f"{problem.why.rstrip('.')}. Then {why}")
+    return dataclasses.replace(problem, spent=True, remedy=f"{problem.remedy} The next run needs a new worker.".strip())

@@ -40,7 +40,8 @@ def alone(start: Start, *, block_s: float, limits: Limits, asked_to_stop: AskedT
                     if deadline_s is None:
                         deadline_s = time.monotonic() + limits.budget_s
                 case RunEnded() if event.run_id == start.run_id:
-                    return _point(start, samples, event.problem, stopped=by_person), True
+                    usable = event.problem is None or not event.problem.spent
+                    return _point(start, samples, event.problem, stopped=by_person), usable
                 case WorkerLost():
                     why = event.last_words or f"status {event.exit_code}"
                     return _point(start, samples, Problem(what="The worker died", why=why), stopped=False), False

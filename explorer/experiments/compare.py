@@ -86,7 +86,7 @@ def compare(
                 case RunEnded() if event.run_id == command.run_ids[1] or (
                     event.run_id == command.run_ids[0] and event.problem is not None
                 ):
-                    return outcome(event.problem)
+                    return outcome(event.problem, usable=event.problem is None or not event.problem.spent)
                 case WorkerLost():
                     why = event.last_words or f"status {event.exit_code}"
                     return outcome(Problem(what="The worker died", why=why), usable=False)

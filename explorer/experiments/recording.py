@@ -57,5 +57,4 @@ def record(log: RunLog, event: Event) -> None:
 
 
 def _lost(event: WorkerLost) -> str:
-    code = "" if event.exit_code is None else f" with exit code {event.exit_code}"
-    return f"The worker process ended by itself{code}. {event.last_words}".strip()
+    return f"The worker process ended by itself{event.how}. {event.last_words}".strip()

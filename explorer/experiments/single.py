@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from explorer.config import RunConfig
+from explorer.experiments.stall import StallWatch
 from explorer.messages import (
     Command,
     Event,
@@ -90,11 +91,17 @@ class _Drive:
         self._steps_each = start.steps or 0
         self._segment = 0
         self._seen = 0
+        self._stall = StallWatch()
         worker.send(dataclasses.replace(start, steps=None) if then else start)
 
     def until_ended(self, deadline_s: float | None) -> RunEnded:
         while deadline_s is None or time.monotonic() < deadline_s:
-            for event in self._worker.drain():
+            events = self._worker.drain()
+            self._stall.take(events)
+            note = self._stall.look()
+            if note is not None:
+                self._on_event(note)
+            for event in events:
                 event = self._answer(event)
                 self._on_event(event)
                 if isinstance(event, RunEnded) and event.run_id == self._id:
@@ -117,9 +124,9 @@ class _Drive:
             case RunEnded() if self._ends_by_stop and event.outcome == "stopped" and not self._left:
                 return dataclasses.replace(event, outcome="completed")  # stopped by this driver, as planned
             case WorkerLost():
-                last = event.last_words.splitlines()[-1:] or [f"exit status {event.exit_code}"]
+                last = event.last_words.splitlines()[-1:] or ["it left no message"]
                 problem = Problem(
-                    what="The worker died",
+                    what=f"The worker ended by itself{event.how}",
                     why=last[0],
                     remedy="What was measured until then is kept.",
                     detail=event.last_words,

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from explorer.experiments import single
 from explorer.experiments.single import POLL_S, WorkerGone
+from explorer.experiments.stall import StallWatch
 from explorer.messages import Command, Event, WorkerLost, WorkerReady
 from explorer.results.environment import Environment
 
@@ -40,6 +41,7 @@ class Worker(single.Worker, Protocol):
 def drive(open_worker: Callable[[], Worker], steps: Steps[Result], on_event: Callable[[Event], None]) -> Result:
     """Run ``steps`` to its end with a worker of its own, and return its result. ``on_event`` hears every event."""
     worker = open_worker()
+    stall = StallWatch()
     try:
         orders = next(steps)
         while True:
@@ -52,7 +54,9 @@ def drive(open_worker: Callable[[], Worker], steps: Steps[Result], on_event: Cal
             events = worker.drain()
             if not events:
                 time.sleep(POLL_S)
-            for event in events:
+            stall.take(events)
+            note = stall.look()
+            for event in (*events, note) if note is not None else events:
                 on_event(event)
             try:
                 orders = steps.send(events)

@@ -12,6 +12,7 @@ from explorer.config import RunConfig
 from explorer.engine.isolation import Worker, open_worker
 from explorer.experiments.recorder import Recorder
 from explorer.experiments.recording import record
+from explorer.experiments.stall import StallWatch
 from explorer.experiments.steps import FreshWorker, Order, Steps
 from explorer.gui.event_batches import loss, merged
 from explorer.messages import (
@@ -74,6 +75,8 @@ class Bridge(QObject):
     worker_lost = Signal(object)
     """Problem; a run that was going has had its run_ended, with the same problem, already"""
     stop_overdue = Signal()
+    stalled = Signal(object)
+    """Note: no step came for much longer than one takes"""
     state_changed = Signal(str)
 
     def __init__(self, log: RunLog, recorder: Recorder, *, in_process: bool, parent: QObject | None = None) -> None:
@@ -89,6 +92,9 @@ class Bridge(QObject):
         self._experiment: Steps[Any] | None = None
         self._experiment_begun = False
         self._asked_to_stop = False
+        self._spent = False
+        """Whether the worker must serve no other run."""
+        self._stall = StallWatch()
         self._drain = QTimer(self)
         self._drain.setInterval(DRAIN_EVERY_MS)
         self._drain.timeout.connect(self._take_all)
@@ -125,6 +131,7 @@ class Bridge(QObject):
         """Start a worker, if there is none."""
         if self._worker is None:
             self._worker = open_worker(in_process=self._in_process)
+            self._spent, self._stall = False, StallWatch()
             self._drain.start()
             self._set_state("starting")
 
@@ -229,10 +236,19 @@ class Bridge(QObject):
             for event in events:
                 self._take(event)
             self._advance(events)
+            self._renew_if_spent()
+            self._stall.take(events)
+            note = self._stall.look()
+            if note is not None:
+                record(self._log, note)
+                self._recorder.take(note)
+                self.stalled.emit(note)
 
     def _take(self, event: Event) -> None:
         record(self._log, event)
         self._recorder.take(event)
+        if isinstance(event, RunEnded) and event.problem is not None and event.problem.spent:
+            self._spent = True
         match event:
             case WorkerReady():
                 self._set_state("running" if self._experiment_begun else "ready")
@@ -268,6 +284,14 @@ class Bridge(QObject):
                 self._lose(event)
             case _:
                 assert_never(event)
+
+    def _renew_if_spent(self) -> None:
+        """Put another worker in the place of one that can serve no more; a thread of this process stays."""
+        if not self._spent or self.going or self._in_process or self._worker is None:
+            return
+        worker, self._worker = self._worker, None
+        worker.close(timeout_s=0.1)
+        self.open()
 
     def _lose(self, event: WorkerLost) -> None:
         problem = loss(event)

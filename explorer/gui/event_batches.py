@@ -23,11 +23,8 @@ def merged(events: list[Event]) -> list[Event]:
 
 def loss(event: WorkerLost) -> Problem:
     """What a lost worker is to the person."""
-    what = tr("The worker ended by itself")
-    if event.exit_code is not None:
-        what = tr("The worker ended by itself with exit code {code}", code=event.exit_code)
     return Problem(
-        what=what,
+        what=tr("The worker ended by itself{how}", how=event.how),
         why=event.last_words.splitlines()[-1] if event.last_words else tr("it left no message"),
         remedy=tr("The next Start begins with a new one."),
         detail=event.last_words,

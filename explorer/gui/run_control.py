@@ -49,6 +49,7 @@ class RunControl(QObject):
         self._notes: list[str] = []
         self._ran: RunConfig | None = None
         self._peak_bytes = -1
+        self._stall_words = ""
         self._table = QTimer(self)
         self._table.setInterval(TABLE_EVERY_MS)
         self._table.timeout.connect(panels.runs.refresh)
@@ -75,6 +76,7 @@ class RunControl(QObject):
         bridge.experiment_ended.connect(self._redraw)
         bridge.worker_lost.connect(self._lost)
         bridge.stop_overdue.connect(self._overdue)
+        bridge.stalled.connect(self._stalled)
         self._redraw()
         messages.show_message(hints.first_step(intent.config))
 
@@ -220,6 +222,9 @@ class RunControl(QObject):
     def _samples(self, run_id: int, samples: list[Sample]) -> None:
         if run_id != self._run_id:
             return
+        if self._stall_words and self._messages.text.startswith(self._stall_words):
+            self._messages.clear()  # it came after all
+        self._stall_words = ""
         self._panels.plots.show_progress(None)
         self._panels.plots.add_samples(run_id, samples)
         running = self._bridge.running
@@ -276,7 +281,13 @@ class RunControl(QObject):
         self._show_state()
 
     def _overdue(self) -> None:
-        words = tr("Stop waits for the step that is running; it takes longer than 2 s.")
+        self._offer_to_end(tr("Stop waits for the step that is running; it takes longer than 2 s."))
+
+    def _stalled(self, event: Note) -> None:
+        self._stall_words = tr("There was {what}. It may still come.", what=event.text)
+        self._offer_to_end(self._stall_words)
+
+    def _offer_to_end(self, words: str) -> None:
         if self._bridge.can_end_worker:
             self._messages.show_message(
                 f"{words} {tr('Ending the worker stops it now; what was measured stays.')}",

@@ -10,6 +10,7 @@ from explorer.config import LIMITS, RunConfig
 from explorer.models import ModelShape
 from explorer.optimizations import registry
 from explorer.results import forecast
+from explorer.results.environment import DeviceInfo
 from explorer.results.forecast import Forecast, MemoryTerms
 
 
@@ -42,3 +43,21 @@ def largest_batch(config: RunConfig, shape: ModelShape, free_bytes: int) -> int:
         return memory_forecast(dataclasses.replace(config, batch=batch), shape).needed_bytes <= free_bytes
 
     return forecast.largest_batch(fits, int(LIMITS["batch"][1]))
+
+
+def smallest_change(config: RunConfig, shape: ModelShape, device: DeviceInfo) -> tuple[str, str, Forecast] | None:
+    """The one toggle whose change alone saves most of a step's memory, its level, and the forecast with it.
+
+    None where no change that can run on ``device`` saves a tenth.
+    """
+    most = memory_forecast(config, shape).peak_bytes * 0.9
+    best: tuple[str, str, Forecast] | None = None
+    for optimization in registry.OPTIMIZATIONS:
+        for level in optimization.memory_terms:
+            other = registry.with_level(config, optimization.name, level)
+            if registry.problems(other, device):
+                continue
+            expected = memory_forecast(other, shape)
+            if expected.peak_bytes < most:
+                most, best = expected.peak_bytes, (optimization.name, level, expected)
+    return best

@@ -351,7 +351,10 @@ class Store:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                # On a full disk SQLite has rolled back by itself, and to ask again is an error that hides the first.
+                # Source: sqlite.org/lang_transaction.html, response to errors within a transaction.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager

@@ -7,22 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from worker_talk import Talk
 
 from explorer.config import RunConfig
-from explorer.engine.isolation import ProcessWorker, Worker, open_worker
+from explorer.engine.isolation import ProcessWorker, open_worker
 from explorer.messages import (
-    Event,
     Profiled,
     Reconfigure,
     Refused,
-    RunEnded,
     Samples,
-    SegmentStarted,
     Start,
     Stop,
     Text,
@@ -31,41 +29,8 @@ from explorer.messages import (
     WorkerReady,
 )
 from explorer.results.proof import Profile
-from explorer.results.sample import Sample
 
 ROOT = Path(__file__).parents[2]
-WITHIN_S = 90.0
-
-
-class Talk:
-    """A worker and all that it has said."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.events: list[Event] = []
-
-    def until(self, wanted: Callable[[Event], bool], within_s: float = WITHIN_S) -> Event:
-        """The first event from now on for which ``wanted`` holds."""
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            new = self.worker.drain()
-            self.events += new
-            for event in new:
-                if wanted(event):
-                    return event
-            time.sleep(0.01)
-        raise AssertionError(f"not seen within {within_s} s; last events: {self.events[-5:]}")
-
-    def ended(self, run_id: int) -> RunEnded:
-        event = self.until(lambda e: isinstance(e, RunEnded) and e.run_id == run_id)
-        assert isinstance(event, RunEnded)
-        return event
-
-    def samples(self, run_id: int) -> list[Sample]:
-        return [s for e in self.events if isinstance(e, Samples) and e.run_id == run_id for s in e.samples]
-
-    def segments(self, run_id: int) -> list[SegmentStarted]:
-        return [e for e in self.events if isinstance(e, SegmentStarted) and e.run_id == run_id]
 
 
 @pytest.fixture(scope="module", params=["process", "thread"])
@@ -250,7 +215,7 @@ def test_that_a_killed_worker_is_noticed_with_its_last_words() -> None:
     talk = Talk(worker)
     talk.until(lambda e: isinstance(e, WorkerReady))
     os.kill(worker.process_id, signal.SIGSEGV)
-    lost = talk.until(lambda e: isinstance(e, WorkerLost), within_s=5)
+    lost = talk.until(lambda e: isinstance(e, WorkerLost), within_s=2)
     assert isinstance(lost, WorkerLost)
     assert lost.exit_code == -signal.SIGSEGV
     assert "Segmentation fault" in lost.last_words

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QComboBox, QDockWidget, QFileDialog, QPushButton
 from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.config import RunConfig
+from explorer.experiments import stall
 from explorer.experiments.script import script
 from explorer.gui.settings import Settings, default_config
 from explorer.messages import Note, Problem, RunEnded, Start, Stop, WorkerLost, WorkerReady
@@ -64,7 +65,7 @@ def test_that_a_lost_worker_ends_its_run_says_why_and_is_replaced_at_the_next_st
     assert not window.bridge.going
     assert window.log.run(start.run_id).outcome == "failed"
     assert len(window.log.run(start.run_id).columns) == 5, "what was measured stays"
-    assert "exit code -11" in window.messages.text
+    assert "on SIGSEGV" in window.messages.text
     assert "Segmentation fault in libcuda" in window.messages.text
     assert len(bench.workers) == 1
     window.control.start()
@@ -131,6 +132,35 @@ def test_that_what_disturbs_the_machine_is_shown_and_kept_without_stopping_anyth
     again = bench.start()
     assert others not in window.messages.text
     bench.end(again)
+
+
+def test_that_a_worker_which_can_serve_no_more_is_replaced_at_once(bench: Bench) -> None:
+    window = bench.open()
+    start = bench.start()
+    first = bench.worker
+    problem = Problem(what="The device failed", why="an illegal access", spent=True)
+    first.say(RunEnded(run_id=start.run_id, outcome="failed", problem=problem))
+    bench.until(lambda: len(bench.workers) == 2 and window.bridge.state == "ready")
+    assert not first.alive
+    assert "an illegal access" in window.messages.text
+    bench.end(bench.start())
+
+
+def test_that_a_run_without_steps_is_told_and_its_worker_offered_to_be_ended(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stall, "LEAST_S", 0.2)
+    window = bench.open()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 5))
+    button = bench.find(QPushButton, "message_button")
+    bench.until(button.isVisible)
+    assert "no step for" in window.messages.text
+    assert button.text() == "End worker"
+    assert "no step for" in window.log.run(start.run_id).notes[0]
+    bench.say(steps(start.run_id, 5, 1))
+    assert "no step for" not in window.messages.text, "it came after all"
+    bench.end(start)
 
 
 def test_that_a_failed_run_shows_its_cause_and_its_remedy(bench: Bench) -> None:

@@ -123,7 +123,7 @@ def test_that_losing_the_worker_fails_only_the_runs_that_were_going():
     record(log, WorkerLost(exit_code=-11, last_words="Segmentation fault"))
     assert (log.run(1).outcome, log.run(1).problem) == ("stopped", None)
     assert log.run(2).outcome == "failed"
-    assert log.run(2).problem == "The worker process ended by itself with exit code -11. Segmentation fault"
+    assert log.run(2).problem == "The worker process ended by itself on SIGSEGV. Segmentation fault"
 
 
 def test_that_a_run_begun_before_the_worker_was_ready_learns_where_it_ran():

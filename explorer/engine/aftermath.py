@@ -1,0 +1,40 @@
+"""After a run: does the device still answer, and is its memory back?"""
+
+from __future__ import annotations
+
+import torch
+
+GIB = 2**30
+LEFT_SHARE = 0.01
+LEFT_BYTES = 128 * 2**20
+"""cuBLAS's workspaces stay, 64 MiB on Hopper. What is left is a run's when it is more than this and LEFT_SHARE."""
+
+
+def in_use_bytes() -> int:
+    """What live tensors of this process hold of the current CUDA device; 0 where none is in use."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return 0
+    return int(torch.cuda.memory_allocated())
+
+
+def spoilt(before_bytes: int) -> str | None:
+    """Why this process should run nothing more, or None where it may.
+
+    Args:
+        before_bytes: ``in_use_bytes`` before the run that has just ended and been cleaned up after.
+    """
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+        return None
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").item()
+    except torch.OutOfMemoryError:
+        return "the device has not one byte left"
+    except RuntimeError as error:
+        # After an illegal access, an assertion or a failed launch in a kernel every call gives the same error.
+        return f"the device answers every call with an error: {str(error).splitlines()[0]}"
+    left_bytes = in_use_bytes() - before_bytes
+    total_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    if left_bytes > max(LEFT_BYTES, LEFT_SHARE * total_bytes):
+        return f"{left_bytes / GIB:.2f} GiB of the run were not given back: something keeps its tensors alive"
+    return None
