@@ -9,8 +9,10 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from explorer.config import RunConfig
 from explorer.experiments.script import FILE_NAMES, script
+from explorer.gui.config_file import from_toml, to_toml
 from explorer.gui.language import from_below, tr
 from explorer.gui.message_bar import MessageBar
+from explorer.gui.picture import save_picture
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.atomic import replaced
 from explorer.results.blocks import in_words
@@ -57,6 +59,40 @@ class Exporter:
         self._save(
             tr("Export as a script"), FILE_NAMES[config.workload], write, tr("the script"), filters="Python (*.py)"
         )
+
+    def save_picture(self, view: QWidget) -> None:
+        """A picture of ``view``."""
+        self._save(
+            tr("Save a picture"),
+            "view.png",
+            lambda path: save_picture(view, path),
+            tr("the picture"),
+            filters="PNG (*.png);;SVG (*.svg)",
+        )
+
+    def save_settings(self, config: RunConfig) -> None:
+        """All settings as TOML."""
+
+        def write(path: Path) -> None:
+            with replaced(path) as file:
+                file.write(to_toml(config).encode())
+
+        self._save(tr("Save the settings"), "settings.toml", write, tr("the settings"), filters="TOML (*.toml)")
+
+    def open_settings(self) -> RunConfig | None:
+        """The settings in a file that the person names; None where none could be read."""
+        chosen, _ = QFileDialog.getOpenFileName(
+            self._parent, tr("Open settings"), str(self._folder), tr("TOML (*.toml);;All files (*)")
+        )
+        if not chosen:
+            return None
+        try:
+            config = from_toml(Path(chosen).read_text("utf-8"))
+        except (ValueError, OSError) as error:
+            self._messages.show_message(tr("Not opened: {why}", why=from_below(str(error))), severity="problem")
+            return None
+        self._folder = Path(chosen).parent
+        return config
 
     def save_text(self, text: str) -> None:
         """A generated text with its prompt, as UTF-8."""

@@ -204,7 +204,16 @@ class MainWindow(QMainWindow):
         self.panels.text.history.show_prompts(self._settings.prompts())
         self.panels.text.history.changed.connect(self._settings.remember_prompts)
         self._menus = menus = Menus(self)
+
+        def open_settings() -> None:
+            config = exporter.open_settings()
+            if config is not None:
+                self.control.take(config)
+
         menus.add_file(
+            open_settings=open_settings,
+            save_settings=lambda: exporter.save_settings(self.intent.config),
+            save_picture=lambda: exporter.save_picture(self._views.current()),
             export=exporter.export_segments,
             export_steps=exporter.export_steps,
             export_script=lambda: exporter.export_script(self.intent.config),

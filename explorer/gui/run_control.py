@@ -96,6 +96,10 @@ class RunControl(QObject):
     def redo(self) -> None:
         self._step_to(self._intent.redo_target, self._intent.redo)
 
+    def take(self, config: RunConfig) -> None:
+        """Want ``config``, read from a file: one step to undo, refused where the run that is going cannot have it."""
+        self._step_to(config, lambda: self._intent.replace(config))
+
     def clear_toggles(self) -> None:
         """Put every toggle to its first level, live if a run is going; one step to undo."""
         self._intent.change(levels=())

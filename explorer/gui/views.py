@@ -56,6 +56,10 @@ class Views(QWidget):
         for index, title in enumerate(self.titles()):
             self._tabs.setTabText(index, tr(title))
 
+    def current(self) -> QWidget:
+        """The view in front."""
+        return self._stack.currentWidget()
+
     def show_number(self, index: int) -> None:
         """Bring the view of the tab ``index`` to the front."""
         self._tabs.setCurrentIndex(index)
