@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, 
 
 from explorer.gui import help_windows, speech, theme
 from explorer.gui.bridge import Bridge
+from explorer.gui.command_palette import CommandPalette
 from explorer.gui.compare_control import CompareControl
 from explorer.gui.compare_panel import ComparePanel
 from explorer.gui.exporting import Exporter
@@ -240,6 +241,7 @@ class MainWindow(QMainWindow):
         )
         menus.add_languages(language=self._language, set_language=self.set_language)
         menus.add_help(
+            commands=lambda: CommandPalette(menus.actions(), self).show(),
             keyboard=lambda: self._show_help(tr("Keyboard"), help_windows.keyboard_html(menus.actions())),
             measured=lambda: self._show_help(tr("How is this measured?"), help_windows.measured_html()),
             environment=lambda: self._show_help(tr("This machine"), self._environment_html()),

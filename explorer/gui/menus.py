@@ -148,8 +148,14 @@ class Menus:
             action.setChecked(choice == language)
 
     def add_help(
-        self, *, keyboard: Callable[[], None], measured: Callable[[], None], environment: Callable[[], None]
+        self,
+        *,
+        commands: Callable[[], None],
+        keyboard: Callable[[], None],
+        measured: Callable[[], None],
+        environment: Callable[[], None],
     ) -> None:
+        self._add(self._help, "commands_action", later("&Commands…"), commands, "Ctrl+K")
         self._add(self._help, "keyboard_action", later("&Keyboard"), keyboard, "F1")
         self._add(self._help, "measured_action", later("&How is this measured?"), measured, "Shift+F1")
         self._add(self._help, "environment_action", later("This &machine and its versions"), environment, "Ctrl+F1")

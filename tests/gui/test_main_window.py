@@ -7,7 +7,7 @@ from typing import get_args
 
 import pyqtgraph as pg
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QAction, QStandardItemModel
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -15,6 +15,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
     QLineEdit,
+    QListWidget,
     QMenu,
     QPlainTextEdit,
     QPushButton,
@@ -485,3 +486,24 @@ def test_that_all_toggles_are_put_back_at_once_and_that_can_be_undone(bench: Ben
     assert bench.config == dataclasses.replace(optimized, levels=())
     bench.find(QAction, "undo_action").trigger()
     assert bench.config == optimized
+
+
+def test_that_an_action_is_found_by_some_letters_and_done_by_return(bench: Bench) -> None:
+    bench.open()
+    bench.choose("toggle_attention", "sdpa")
+    bench.find(QAction, "commands_action").trigger()
+    line, found = bench.find(QLineEdit, "command_line"), bench.find(QListWidget, "command_list")
+    assert found.count() > 20
+    bench.qtbot.keyClicks(line, "UNDO set")
+    assert [found.item(i).text() for i in range(found.count())] == ["Undo a setting  (Ctrl+Z)"]
+    bench.qtbot.keyClick(line, Qt.Key.Key_Return)
+    assert bench.config.level("attention") is None
+    QApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete)
+    bench.find(QAction, "commands_action").trigger()
+    line, found = bench.find(QLineEdit, "command_line"), bench.find(QListWidget, "command_list")
+    assert not any("Stop" in found.item(i).text() for i in range(found.count())), "nothing runs that could be stopped"
+    bench.qtbot.keyClicks(line, "theme")
+    bench.qtbot.keyClicks(line, "no such thing")
+    assert found.count() == 0
+    bench.qtbot.keyClick(line, Qt.Key.Key_Return)
+    bench.qtbot.keyClick(line, Qt.Key.Key_Escape)
