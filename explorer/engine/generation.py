@@ -20,7 +20,7 @@ from explorer.engine.step_graph import Pool, StepGraph, new_pool
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import DEPTH, Completed, StepPipeline
 from explorer.engine.tokenizer import StreamDecoder, Tokenizer
-from explorer.optimizations.base import Decoder, Run
+from explorer.optimizations.base import ChoosingDecoder, Decoder, Run
 from explorer.optimizations.hf_decoder import HfDecoder
 from explorer.optimizations.rows import Rows
 from explorer.results.sample import Phase, Sample
@@ -53,7 +53,7 @@ class GenerationLoop:
 
     def __init__(self, run: Run, tokenizer: Tokenizer, positions: int, telemetry: Telemetry) -> None:
         # A model can have more tokens than its tokenizer: random weights of a large vocabulary with the bundled one.
-        self._nameless = slice(tokenizer.vocabulary, None)
+        self._vocabulary = tokenizer.vocabulary
         self._run = run
         self._telemetry = telemetry
         self._positions = positions
@@ -201,7 +201,10 @@ class GenerationLoop:
 
     def _decode(self, slot: int) -> None:
         assert self._decoder is not None
-        self._rows.append(self._choose(self._decoder.decode(slot)))
+        if self._run.config.temperature == 0 and isinstance(self._decoder, ChoosingDecoder):
+            self._decoder.append_likeliest(slot, self._vocabulary)
+        else:
+            self._rows.append(self._choose(self._decoder.decode(slot)))
 
     @torch.inference_mode()
     def _record(self, kind: Literal["prefill", "decode"], slot: int) -> StepGraph:
@@ -232,7 +235,7 @@ class GenerationLoop:
     def _choose(self, logits: torch.Tensor) -> torch.Tensor:
         config = self._run.config
         logits = logits.float()
-        logits[:, self._nameless] = -math.inf
+        logits[:, self._vocabulary :] = -math.inf
         return choose(
             logits,
             temperature=config.temperature,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from explorer.config import RunConfig, Workload
 from explorer.optimizations.snippet import Snippet
@@ -79,6 +79,15 @@ class Decoder(Protocol):
 
     def decode(self, slot: int) -> Tensor:
         """After the newest token, which lies in ``slot``; all before it have been seen."""
+        ...
+
+
+@runtime_checkable
+class ChoosingDecoder(Decoder, Protocol):
+    """A decoder that has a faster way to the likeliest token than its logits."""
+
+    def append_likeliest(self, slot: int, vocabulary: int) -> None:
+        """``decode``, and each row's likeliest of the first ``vocabulary`` tokens appended to the ``Rows``."""
         ...
 
 

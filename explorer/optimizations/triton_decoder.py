@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from explorer.kernels.decode_attention import decode_attention
+from explorer.kernels.decode_choice import decode_choice
 from explorer.kernels.decode_embedding import decode_embedding
 from explorer.kernels.decode_linear import Linear, decode_linear, decode_qkv
 from explorer.optimizations.base import Run
@@ -72,6 +73,10 @@ class TritonDecoder(TorchDecoder):
             decode_linear(self._inner, down, x, add=True)
         decode_linear(x, head, self._outputs)
         return self._outputs
+
+    def append_likeliest(self, slot: int, vocabulary: int) -> None:
+        logits = self.decode(slot)
+        decode_choice(logits, min(vocabulary, logits.shape[1]), self._rows.tokens, self._rows.newest)
 
 
 def _linear(module: nn.Module, norm: nn.Module | None = None) -> Linear:

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from explorer.kernels.decode_attention import decode_attention
+from explorer.kernels.decode_choice import decode_choice
 from explorer.kernels.decode_embedding import decode_embedding
 from explorer.kernels.decode_linear import Linear, decode_linear, decode_qkv
 
@@ -134,6 +135,21 @@ def test_that_the_embedding_is_of_each_rows_newest_token_at_its_own_position(pla
     as_exact_as_torch(x, exact_table.float()[tokens[:, 7]] + positions.float()[where], exact)
 
 
+@pytest.mark.parametrize(("rows", "columns", "limit"), [(1, 50, 50), (3, 1500, 1100), (19, 4097, 4097)])
+def test_that_each_rows_likeliest_token_goes_into_the_next_slot(place, rows, columns, limit):
+    logits = place.randn(rows, columns, seed=1)
+    logits[:, limit:] = 100.0  # tokens that may not be chosen
+    logits[0, limit // 2] = logits[0, limit - 1] = 50.0  # the first of equals wins
+    tokens = torch.full((rows, 6), -1, device=place.device)
+    newest = torch.tensor([3], device=place.device)
+    decode_choice(logits, limit, tokens, newest)
+    expected = logits[:, :limit].cpu().float().numpy().argmax(1).tolist()
+    assert expected[0] == limit // 2
+    assert tokens[:, 4].tolist() == expected
+    assert (tokens[:, [0, 1, 2, 3, 5]] == -1).all()
+    assert newest.tolist() == [4]
+
+
 def test_that_what_the_kernels_cannot_take_is_refused_with_both_sides(place):
     linear = layer(place, 32, 96, norm=False)
     x = place.randn(2, 32)
@@ -145,6 +161,8 @@ def test_that_what_the_kernels_cannot_take_is_refused_with_both_sides(place):
         (lambda: decode_linear(place.randn(2, 31), linear, y), r"\(2, 31\).*\(96, 32\)"),
         (lambda: decode_linear(x, linear, y[:, :95]), r"\(2, 95\).*\(2, 96\)"),
         (lambda: decode_qkv(x, linear, y, y, y, y), "queries"),
+        (lambda: decode_choice(y, 97, x.long(), x.long()), "97"),
+        (lambda: decode_choice(y, 96, x.long()[:1], x.long()), r"\(1, 32\).*\(2, 96\)"),
     ):
         with pytest.raises(ValueError, match=words):
             call()

@@ -42,6 +42,25 @@ def test_that_the_kernels_together_give_the_full_forward_pass(lengths: list[int]
     assert all(parameter.is_contiguous() for parameter in model.parameters())
 
 
+def test_that_its_own_choice_is_the_likeliest_token_of_its_logits() -> None:
+    from explorer.kernels.launch import INTERPRETED
+    from explorer.optimizations.rows import Rows
+    from explorer.optimizations.triton_decoder import TritonDecoder, transposed
+
+    if not INTERPRETED:
+        pytest.skip("kernels are compiled in a run with GPU tests")
+    run = run_of(small_gpt2(layers=1), RunConfig(workload="generate"))
+    rows = Rows.empty(2, 8, run.device)
+    with transposed(run), torch.inference_mode():
+        rows.begin([tokens(1, 5)[0], tokens(1, 3)[0]])
+        decoder = TritonDecoder(run, rows)
+        rows.append(decoder.prefill().argmax(-1, keepdim=True))
+        likeliest = decoder.decode(5).argmax(-1)
+        decoder.append_likeliest(5, 96)
+        assert rows.tokens[:, 6].tolist() == likeliest.tolist()
+        assert rows.newest.tolist() == [6]
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("lengths", [[37], [37, 37], [3, 37, 1], [5] * 40], ids=str)
 @pytest.mark.parametrize(("weights", "tolerance"), [("fp32", 1e-5), ("fp16", 5e-3), ("bf16", 3e-2), ("int8", 3e-2)])
