@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import QDialog, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
 
-from explorer.gui.language import tr
+from explorer.gui.language import tr, without_mnemonic
 
 SIZE_PX = (480, 400)
 
@@ -64,4 +64,4 @@ class CommandPalette(QDialog):
 
 def _words(action: QAction) -> str:
     """Its name and its key, such as ``Start  (F5)``."""
-    return f"{action.text().replace('&', '')}  ({action.shortcut().toString()})"
+    return f"{without_mnemonic(action.text())}  ({action.shortcut().toString()})"

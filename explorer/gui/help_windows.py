@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QTextBrowser, QVBoxLayout, QWidget
 
-from explorer.gui.language import from_below, later, tr
+from explorer.gui.language import from_below, later, tr, without_mnemonic
 from explorer.results.environment import Environment
 
 HOW_MEASURED = (
@@ -78,7 +78,7 @@ def keyboard_html(actions: Sequence[QAction]) -> str:
     """Every action that has a shortcut, read from the menus themselves."""
     rows = "".join(
         f"<tr><td><b>{escape(action.shortcut().toString())}</b></td>"
-        f"<td>&nbsp;&nbsp;{escape(action.text().replace('&', ''))}</td></tr>"
+        f"<td>&nbsp;&nbsp;{escape(without_mnemonic(action.text()))}</td></tr>"
         for action in actions
         if not action.shortcut().isEmpty()
     )

@@ -56,6 +56,11 @@ def later(words: str) -> str:
     return words
 
 
+def without_mnemonic(words: str) -> str:
+    """A menu's words as they read elsewhere: ``&Start`` and ``开始(&S)`` without the letter for the keyboard."""
+    return re.sub(r"\(&\w\)|&", "", words)
+
+
 @lru_cache(maxsize=4096)
 def from_below(words: str) -> str:
     """Finished English of the worker, the registry or the results in the language that is spoken.

@@ -93,6 +93,7 @@ def style_rules(*, dark: bool) -> str:
     QLabel[role="small"] {{ color: {look.muted}; font-size: 8pt; }}
     QLabel[severity="warning"] {{ color: {more.warning}; }}
     QLabel[severity="problem"] {{ color: {look.problem}; }}
+    QCheckBox::indicator:unchecked {{ border: 1px solid {look.muted}; border-radius: 2px; background: {look.base}; }}
     QWidget#run_bar {{ border-bottom: 1px solid {look.grid}; }}
     QWidget#message_bar {{ background: {look.base}; border-bottom: 1px solid {look.grid}; }}
     QPushButton#start_button:enabled {{ color: {more.go}; font-weight: bold; }}

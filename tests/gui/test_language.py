@@ -26,7 +26,7 @@ from sources import GUI, MARKS, said_by_the_registry, said_by_the_window
 from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.gui import language, speech
-from explorer.gui.language import catalogue, from_below, tr
+from explorer.gui.language import catalogue, from_below, tr, without_mnemonic
 from explorer.gui.main_window import MainWindow
 from explorer.messages import Problem, RunEnded
 from explorer.optimizations.registry import OPTIMIZATIONS
@@ -145,6 +145,7 @@ def test_that_finished_english_is_found_with_its_values_in_it() -> None:
     ), "values are translated, too"
     assert from_below("nobody has translated this") == "nobody has translated this"
     assert tr("{count} runs", count=3) == "3 个运行"
+    assert (without_mnemonic(tr("S&top")), without_mnemonic("S&top")) == ("停止", "Stop")
     language.use("en")
     assert from_below("triton is not installed") == "triton is not installed"
 
