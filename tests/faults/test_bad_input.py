@@ -18,7 +18,7 @@ from explorer.entry import main
 from explorer.models import MODELS
 from explorer.optimizations.registry import OPTIMIZATIONS
 
-CASES = int(os.environ.get("GPT2_EXPLORER_CASES", "40"))
+CASES = int(os.environ.get("GPT2_EXPLORER_CASES", "150"))
 few = settings(
     max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], database=None
 )
@@ -52,7 +52,7 @@ def told(argv: list[str]) -> tuple[int, str]:
 
 
 @few
-@given(command=st.sampled_from(["forecast", "script", "runs", "export"]), typed=st.lists(options, max_size=4))
+@given(command=st.sampled_from(["forecast", "script", "runs", "export"]), typed=st.lists(options, max_size=3))
 def test_that_any_arguments_are_done_or_refused_in_words(command: str, typed: list[tuple[str, ...]]) -> None:
     given_memory = ["--memory-gib", "24"] if command == "forecast" else []
     status, errors = told([command, *given_memory, *(word for option in typed for word in option)])
