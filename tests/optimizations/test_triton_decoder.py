@@ -31,13 +31,13 @@ def test_that_the_kernels_together_give_the_full_forward_pass(lengths: list[int]
 
     if not INTERPRETED:
         pytest.skip("kernels are compiled in a run with GPU tests")
-    model = small_gpt2()
+    model = small_gpt2(width=16, layers=2)  # a program takes the interpreter milliseconds
     run = run_of(model, RunConfig(workload="generate"))
     before = [parameter.tolist() for parameter in model.parameters()]
     with transposed(run):
         assert run.model.transformer.h[0].attn.c_attn.weight.T.is_contiguous()
         run.decoder = TritonDecoder
-        assert error(run, model, lengths, 4) < 1e-6  # 3e-7 seen
+        assert error(run, model, lengths, 2) < 1e-6  # 3e-7 seen
     assert [parameter.tolist() for parameter in model.parameters()] == before
     assert all(parameter.is_contiguous() for parameter in model.parameters())
 
