@@ -80,9 +80,9 @@ def test_that_both_name_what_they_lack_on_a_cpu_and_graphs_refuse_what_cannot_be
 def on_gpu(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text("".join(f"def g{n}(x):\n    return x * {n}\n\n" for n in range(500)))
-    return RunConfig(
-        model=str(tiny_model), weights="pretrained", text=str(text), batch=4, seq=32, lr=1e-3, device="cuda:0"
-    ).with_level("dropout", "off")
+    return RunConfig(model=str(tiny_model), text=str(text), batch=4, seq=32, lr=1e-3, device="cuda:0").with_level(
+        "dropout", "off"
+    )
 
 
 def losses(config: RunConfig, *changes: RunConfig, steps: int = 8) -> list[float]:
