@@ -21,7 +21,8 @@ def quantized(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     The scale is rounded to ``dtype`` before it is used: rounded afterwards it would cost as much again.
     """
     scale = weight.abs().amax(dim=1).div(LARGEST).clamp(min=torch.finfo(dtype).tiny).to(dtype)
-    return (weight / scale[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8), scale
+    rounded = (weight / scale[:, None]).round().clamp(-LARGEST, LARGEST).to(torch.int8)
+    return rounded.contiguous(), scale  # rows of outputs, also where ``weight`` is a transposed view
 
 
 class Int8Linear(nn.Module):
