@@ -170,6 +170,8 @@ def test_that_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        # Heard also where the tests run in the background, whose children a shell makes deaf to it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert program.stdout is not None
     assert program.stdout.read(1)  # the text has begun
