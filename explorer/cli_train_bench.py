@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--batch", type=int, action="append", help="sequences a step; repeat for more (default 8)")
     parser.add_argument("--seq", type=int, default=1024)
-    parser.add_argument("--steps", type=int, default=20, help="steps that count, a arm (default 20)")
+    parser.add_argument("--steps", type=int, default=20, help="steps that count, of each arm (default 20)")
     parser.add_argument(
         "--set",
         dest="arms",

@@ -29,7 +29,6 @@ TIERS: tuple[Tier, ...] = ("framework", "algorithm", "system", "hardware")
 class Stage(IntEnum):
     """When a toggle is entered; the lower first, and left in reverse. Flags of the process come before all."""
 
-    BACKEND = 0  # how the model's own parts compute
     MODULES = 1  # the model's modules and weights
     COMPILE = 2  # the model as a whole
     LOOP = 3  # autocast, scaler, optimizer, step

@@ -511,7 +511,7 @@ def test_that_the_optimizers_state_goes_on_through_both_switches(precision: str,
         assert {state["step"].device.type for state in first.state.values()} == {"cpu"}
         results.append(weights(run))
     start = weights(run_of(small_gpt2(), config))
-    # Seen: 5e-6; without the state carried over 0.3.
+    # Seen on the CPU: 1e-7; without the state carried over 0.30.
     assert (results[1] - results[0]).norm() < 1e-4 * (results[0] - start).norm()
 
 
