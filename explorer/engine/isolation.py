@@ -207,7 +207,7 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
     # Daemons may have no children, and proofs are taken in one. The parent still holds this process for a daemon.
     multiprocessing.current_process().daemon = False
     outbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-    runner = Runner(outbox.put)
+    runner = Runner(outbox.put, owns_process=True)
 
     def work() -> None:
         try:

@@ -173,6 +173,23 @@ def test_that_generation_streams_text_and_ends_by_itself(talk: Talk, tiny: RunCo
 
 
 @pytest.mark.parametrize("shared", ["process"], indirect=True)
+def test_that_stop_ends_a_text_within_100_ms(talk: Talk, tiny: RunConfig) -> None:
+    """The best of some: other processes of the machine may have it meanwhile."""
+    config = dataclasses.replace(tiny, workload="generate", max_new_tokens=1024, batch=1)
+    took_s = []
+    for _ in range(5):
+        run = next(_ids)
+        talk.worker.send(Start(run_id=run, config=config))
+        talk.until(lambda e: isinstance(e, Samples))
+        began = time.monotonic()
+        talk.worker.send(Stop(run_id=run))
+        assert talk.ended(run).outcome == "stopped"
+        took_s.append(time.monotonic() - began)
+        assert 0 < len(talk.samples(run)) < 1024
+    assert min(took_s) < 0.1, took_s
+
+
+@pytest.mark.parametrize("shared", ["process"], indirect=True)
 def test_that_a_worker_in_a_process_takes_proofs_in_a_child_of_its_own(talk: Talk, tiny: RunConfig) -> None:
     config = tiny.with_level("checkpointing", "alternate")
     run = next(_ids)
