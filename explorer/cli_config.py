@@ -29,7 +29,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     names = {"max_new_tokens": "--tokens"}
     by_workload = {"batch": "8 in training, 1 in generation", "weights": "random; bundled where mini generates"}
     for field in dataclasses.fields(RunConfig):
-        if field.name == "levels":
+        if field.name in ("levels", "stop"):
             continue
         option = names.get(field.name, "--" + field.name.replace("_", "-"))
         help_text, choices = words.get(field.name, ("", None))
@@ -45,6 +45,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
             default=None if field.name in by_workload else field.default,
             help=f"{help_text} (default {default})",
         )
+    parser.add_argument(
+        "--stop", action="append", default=[], metavar="STRING", help="end the text before it; repeat for more"
+    )
     parser.add_argument("--download", action="store_true", help="allow fetching weights or text from the network")
     parser.add_argument(
         "--preset",
@@ -69,6 +72,7 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         ValueError: a value, toggle or level that is not allowed.
     """
     values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
+    values["stop"] = tuple(values["stop"])
     if values["batch"] is None:
         values["batch"] = 8 if args.workload == "train" else 1
     if values["weights"] is None:

@@ -24,7 +24,9 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "temperature": (0.0, 100.0),
     "top_k": (0, 1_000_000),
     "top_p": (0.0, 1.0),
+    "repetition_penalty": (0.1, 10.0),
 }
+MOST_STOPS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,11 @@ class RunConfig:
     """Sample among the k likeliest tokens; 0 turns it off."""
     top_p: float = 1.0
     """Sample among the likeliest tokens that together reach this probability; 1 turns it off."""
+    repetition_penalty: float = 1.0
+    """Tokens of the context lose by it: their positive logits are divided by it, their negative ones multiplied; 1
+    turns it off."""
+    stop: tuple[str, ...] = ()
+    """Strings before the first of which the text ends."""
     levels: tuple[tuple[str, str], ...] = ()
     """Toggles that are not at their first level, as (name, level), sorted by name."""
 
@@ -80,6 +87,11 @@ class RunConfig:
                 raise ValueError(f"{name} is {value!r}; allowed: {low:g} to {high:g}")
         if not self.model:
             raise ValueError("model is empty; give a name or a folder")
+        if not isinstance(self.stop, (tuple, list)) or not all(isinstance(s, str) and s for s in self.stop):
+            raise ValueError(f"stop is {self.stop!r}; it must be strings, none of them empty")
+        if len(self.stop) > MOST_STOPS:
+            raise ValueError(f"stop has {len(self.stop)} strings; allowed: {MOST_STOPS} at most")
+        object.__setattr__(self, "stop", tuple(self.stop))
         names = [name for name, _ in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"a toggle is set twice: {', '.join(names)}")
@@ -99,6 +111,7 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``from_dict`` reads it back."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        values["stop"] = list(self.stop)
         values["levels"] = dict(self.levels)
         return values
 

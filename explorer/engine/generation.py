@@ -1,7 +1,7 @@
 """Text generation with GPT-2, one token a step, and the loop that measures it.
 
 All sequences of a batch begin with the same prompt and part ways by sampling. Nothing is read from the device
-to choose a token: the host learns of the text some steps later.
+to choose a token: the host learns of the text some steps later. So it does of a string that ends it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Literal
 import torch
 
 from explorer.engine.memory import StepMemory
-from explorer.engine.sampling import choose
+from explorer.engine.sampling import choose, penalised
 from explorer.engine.step_graph import Pool, StepGraph, new_pool
+from explorer.engine.stop_strings import StopStrings
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import DEPTH, Completed, StepPipeline
 from explorer.engine.tokenizer import StreamDecoder, Tokenizer
@@ -49,6 +50,10 @@ class GenerationLoop:
     values are held. A text that has outgrown the model's positions goes on from the last half of them: its latest
     ``positions // 2`` tokens are prefilled as if they were the prompt, and the earlier ones are forgotten. So is the
     beginning of a prompt that is longer than the positions.
+
+    The text ends before the first of the run's stop strings, which the host looks for in what it has read of the first
+    sequence. What was submitted meanwhile, one batch of tokens at most beside the one that is being read (``CHUNK``
+    each, or ``DEPTH`` single tokens), is computed and counted, but not shown.
     """
 
     def __init__(self, run: Run, tokenizer: Tokenizer, positions: int, telemetry: Telemetry) -> None:
@@ -59,6 +64,7 @@ class GenerationLoop:
         self._positions = positions
         self._tokenizer = tokenizer
         self._text_decoder = StreamDecoder(tokenizer)
+        self._stops = StopStrings(run.config.stop)
         self._generator = torch.Generator(device=run.device)
         self._memory = StepMemory(run.device)
         self._pipeline: StepPipeline[TokenNote] = StepPipeline(run.device)
@@ -87,6 +93,7 @@ class GenerationLoop:
         self._begin_rows(self._fitting(self._prompts()))
         self._generator.manual_seed(self._run.config.seed)
         self._text_decoder.finish()
+        self._stops = StopStrings(self._run.config.stop)
         self._text.clear()
         self.next_step = 0
         self._pipeline.restart()
@@ -98,8 +105,8 @@ class GenerationLoop:
 
     @property
     def finished(self) -> bool:
-        """Whether all tokens asked for have been submitted."""
-        return self.next_step >= self._run.config.max_new_tokens
+        """Whether all tokens asked for have been submitted, or the text has come to a stop string."""
+        return self._stops.found or self.next_step >= self._run.config.max_new_tokens
 
     def begin_segment(self, index: int) -> None:
         """Time the next tokens as segment ``index``. All earlier ones must have been collected."""
@@ -107,6 +114,7 @@ class GenerationLoop:
         self._segment = index
         self._warmup = WarmUp()
         run.model.eval()
+        self._stops.look_for(run.config.stop)
         texts = self._texts()
         if run.config.batch != len(texts):  # a batch changed live goes on from the sequence that is shown
             texts = texts[:1] * run.config.batch
@@ -201,7 +209,9 @@ class GenerationLoop:
 
     def _decode(self, slot: int) -> None:
         assert self._decoder is not None
-        if self._run.config.temperature == 0 and isinstance(self._decoder, ChoosingDecoder):
+        config = self._run.config
+        likeliest = config.temperature == 0 and config.repetition_penalty == 1
+        if likeliest and isinstance(self._decoder, ChoosingDecoder):
             self._decoder.append_likeliest(slot, self._vocabulary)
         else:
             self._rows.append(self._choose(self._decoder.decode(slot)))
@@ -236,6 +246,8 @@ class GenerationLoop:
         config = self._run.config
         logits = logits.float()
         logits[:, self._vocabulary :] = -math.inf
+        if config.repetition_penalty != 1:
+            logits = penalised(logits, self._rows.seen(), config.repetition_penalty)
         return choose(
             logits,
             temperature=config.temperature,
@@ -275,12 +287,13 @@ class GenerationLoop:
 
     def end_text(self) -> str:
         """As ``take_text``, at the end of the run: with U+FFFD where it ends within a character."""
-        self._text.append(self._text_decoder.finish())
+        self._text += [self._stops.push(self._text_decoder.finish()), self._stops.finish()]
         return self.take_text()
 
     def _sample(self, completed: Completed[TokenNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
-        self._text.append(self._text_decoder.push([int(token) for token in completed.values]))
+        piece = self._text_decoder.push([int(token) for token in completed.values])
+        self._text.append(self._stops.push(piece))
         phase: Phase = "prefill" if note.prefill else self._warmup.feed(completed.step_ms)
         return Sample(
             step=note.step,

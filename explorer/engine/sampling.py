@@ -10,6 +10,17 @@ import math
 import torch
 
 
+def penalised(logits: torch.Tensor, seen: torch.Tensor, penalty: float) -> torch.Tensor:
+    """``logits`` (B, V), those of the tokens ``seen`` (B, S) divided by ``penalty``, or multiplied if negative.
+
+    However often a token was seen, it loses once. Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1, as
+    transformers' RepetitionPenaltyLogitsProcessor has it.
+    """
+    scores = logits.gather(1, seen)
+    # A token that stands twice in ``seen`` is written twice, with the same value.
+    return logits.scatter(1, seen, torch.where(scores < 0, scores * penalty, scores / penalty))
+
+
 def choose(
     logits: torch.Tensor, *, temperature: float, top_k: int, top_p: float, generator: torch.Generator
 ) -> torch.Tensor:

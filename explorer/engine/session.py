@@ -25,7 +25,10 @@ from explorer.results.flops import flop_per_token
 Report = Callable[[str, float | None, float | None, str], None]
 """Called with what is being done, how much of it is done, of how much (None: unknown), in which unit."""
 
-LIVE = ("levels", "batch", "seq", "lr", "weight_decay", "grad_clip", "max_new_tokens", "temperature", "top_k", "top_p")
+LIVE = (
+    *("levels", "batch", "seq", "lr", "weight_decay", "grad_clip"),
+    *("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop"),
+)
 """What may change while a run is going. The rest is what makes it that run."""
 
 

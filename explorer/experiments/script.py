@@ -67,7 +67,9 @@ def command_line(config: RunConfig) -> str:
     words = ["run"]
     for field in dataclasses.fields(RunConfig):
         value = getattr(config, field.name)
-        if field.name != "levels" and (value != field.default or field.name == "batch"):
+        if field.name == "stop":
+            words += [f"--stop={shlex.quote(stop)}" for stop in config.stop]
+        elif field.name != "levels" and (value != field.default or field.name == "batch"):
             option = "tokens" if field.name == "max_new_tokens" else field.name.replace("_", "-")
             words += [f"--{option}", shlex.quote(str(value))]
     for name, level in config.levels:

@@ -26,6 +26,8 @@ def write(config: RunConfig, parts: Parts, header: str) -> str:
         ]
     )
     constants = f"BATCH, SEED = {config.batch}, {config.seed}\n"
+    if config.stop:
+        constants += f"STOPS = ({', '.join(map(quoted, config.stop))},)  # the text ends before the first of them\n"
     definitions = [_choose(config), *(f"{piece}\n" for piece in parts.definitions), _main(config, parts)]
     return "\n".join(
         [header, imports, constants, "", "\n\n".join(definitions), '\nif __name__ == "__main__":\n    main()\n']
@@ -33,11 +35,21 @@ def write(config: RunConfig, parts: Parts, header: str) -> str:
 
 
 def _choose(config: RunConfig) -> str:
+    lines = []
+    if config.repetition_penalty != 1:
+        lines += [
+            "scores = logits.gather(1, tokens)  # of what the text has already",
+            f"less = torch.where(scores < 0, scores * {config.repetition_penalty!r}, "
+            f"scores / {config.repetition_penalty!r})",
+            "logits = logits.scatter(1, tokens, less)",
+        ]
     if config.temperature == 0:
-        return 'def choose(logits, generator):\n    """The likeliest token of each row: (B, V) to (B, 1)."""\n' + (
-            "    return logits.argmax(dim=-1, keepdim=True)\n"
+        lines.append("return logits.argmax(dim=-1, keepdim=True)")
+        return (
+            'def choose(logits, tokens, generator):\n    """The likeliest token of each row: (B, V) to (B, 1)."""\n'
+            f"{_indent(chr(10).join(lines))}\n"
         )
-    lines = [f"logits = logits / {config.temperature!r}"]
+    lines.append(f"logits = logits / {config.temperature!r}")
     if config.top_k:
         lines += [
             f"least = logits.topk(min({config.top_k}, logits.shape[-1]), dim=-1).values[:, -1:]",
@@ -56,8 +68,9 @@ def _choose(config: RunConfig) -> str:
         "noise = torch.empty_like(probabilities).exponential_(1.0, generator=generator)",
         "return (probabilities / noise).argmax(dim=-1, keepdim=True)",
     ]
-    return 'def choose(logits, generator):\n    """A token drawn for each row: (B, V) to (B, 1)."""\n' + (
-        _indent("\n".join(lines)) + "\n"
+    return (
+        'def choose(logits, tokens, generator):\n    """A token drawn for each row: (B, V) to (B, 1)."""\n'
+        f"{_indent(chr(10).join(lines))}\n"
     )
 
 
@@ -84,13 +97,27 @@ def _main(config: RunConfig, parts: Parts) -> str:
             "generator = torch.Generator(device=device).manual_seed(SEED)",
             "began = time.perf_counter()",
             in_context(("torch.inference_mode()", *parts.around), _loop(config, parts)),
-            "text = tokenizer.decode(tokens[0].tolist(), skip_special_tokens=False)  # waits for the last token",
-            "seconds = time.perf_counter() - began",
-            "print(text)",
-            'print(f"{args.tokens * BATCH / seconds:.1f} tokens/s with the prompt", file=sys.stderr)',
+            *_text(config),
+            'print(f"{made * BATCH / seconds:.1f} tokens/s with the prompt", file=sys.stderr)',
         ]
     )
     return f"def main():\n{_indent(body)}\n"
+
+
+def _text(config: RunConfig) -> list[str]:
+    """The lines that print the text."""
+    if not config.stop:
+        return [
+            "text = tokenizer.decode(tokens[0].tolist(), skip_special_tokens=False)  # waits for the last token",
+            "seconds, made = time.perf_counter() - began, args.tokens",
+            "print(text)",
+        ]
+    return [
+        "text = tokenizer.decode(tokens[0, len(prompt) :].tolist(), skip_special_tokens=False)",
+        "seconds, made = time.perf_counter() - began, tokens.shape[1] - len(prompt)",
+        "ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in STOPS if stop in text]",
+        "print(args.prompt + (text[: min(ends)[1]] if ends else text))",
+    ]
 
 
 def _loop(config: RunConfig, parts: Parts) -> str:
@@ -98,8 +125,9 @@ def _loop(config: RunConfig, parts: Parts) -> str:
     if _may_draw_nameless(config):
         step.append("logits[:, tokenizer.get_vocab_size() :] = -math.inf  # ids that have no text")
     step += [
-        "token = choose(logits, generator)",
+        "token = choose(logits, tokens, generator)",
         "tokens = torch.cat([tokens, token], dim=1)",
+        *_stops(config),
         "if step < args.tokens:",
         _indent(in_context(parts.forward, parts.the("decode", DECODE))),
     ]
@@ -112,6 +140,18 @@ def _loop(config: RunConfig, parts: Parts) -> str:
             _indent("\n".join(step)),
         ]
     ).strip("\n")
+
+
+def _stops(config: RunConfig) -> list[str]:
+    """The lines of a step that end the text."""
+    if not config.stop:
+        return []
+    return [
+        "if step % 8 == 0:  # looking for a stop string waits for the device",
+        "    text = tokenizer.decode(tokens[0, len(prompt) :].tolist(), skip_special_tokens=False)",
+        "    if any(stop in text for stop in STOPS):",
+        "        break",
+    ]
 
 
 def _may_draw_nameless(config: RunConfig) -> bool:

@@ -40,7 +40,7 @@ class TextPanel(QWidget):
     """What generation is asked for, and what it says. Shows the run begun last."""
 
     settings_changed = Signal(dict)
-    """The person changed prompt or sampling: all of prompt, max_new_tokens, temperature, top_k and top_p."""
+    """The person changed prompt or sampling: all of prompt and what ``SamplingControls.settings`` has."""
 
     save_wanted = Signal(str)
     """Prompt and text, to be saved"""

@@ -73,6 +73,11 @@ class Rows:
         self.newest += 1
         self.tokens.index_copy_(1, self.newest, chosen)
 
+    def seen(self) -> Tensor:
+        """int64 (B, S): each row's text so far; where a slot is empty, or comes later, its first token once more."""
+        attended = self.attended(self.tokens.shape[1])[:, 0, 0]
+        return torch.where(attended, self.tokens, self.tokens[:, :1])
+
     def attended(self, slots: int) -> Tensor:
         """bool (B, 1, 1, slots): True where the newest token may look: its text so far, itself included."""
         slot = torch.arange(slots, device=self.tokens.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     config, environment = kept.config, record.environment
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(RunConfig)}
     del settings["levels"]
+    settings["stop"] = json.dumps(config.stop, ensure_ascii=False) if config.stop else ""
     row: dict[str, Any] = {"run": record.run_id, "segment": segment, "label": record.label(segment, toggles)}
     row |= {name: settings.pop(name) for name in _WHAT}
     row["device_name"] = device_name(environment, config)

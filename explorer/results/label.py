@@ -11,7 +11,7 @@ from explorer.config import RunConfig, Workload
 # Fields that play no part in the other workload, and so no part in its labels.
 _ONLY: Mapping[Workload, frozenset[str]] = {
     "train": frozenset({"text", "seq", "lr", "weight_decay", "grad_clip", "init_scale"}),
-    "generate": frozenset({"prompt", "max_new_tokens", "temperature", "top_k", "top_p"}),
+    "generate": frozenset({"prompt", "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop"}),
 }
 _LONGEST_VALUE = 24
 
@@ -49,4 +49,6 @@ def _short(field: str, value: object) -> str:
         text = PurePath(text).name or text  # Of a path, its end tells it apart.
     elif field == "prompt":
         text = repr(text)
+    elif isinstance(value, tuple):
+        text = ", ".join(map(repr, value)) or "none"
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -87,6 +87,13 @@ def test_that_generated_text_is_all_that_standard_output_holds(
     assert result["text"] + "\n" == text
     assert result["segments"][0]["batch"] == 1
     assert result["segments"][0]["ttft_ms"] > 0
+    at = next(at for at in range(10, len(text)) if text.index(text[at : at + 2]) == at)
+    assert main([*asked, "--json", "--stop", "never", "--stop", text[at : at + 2]]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["text"] == text[:at]
+    assert result["segments"][0]["stop"] == json.dumps(["never", text[at : at + 2]], ensure_ascii=False)
+    assert main([*asked, "--json", "--repetition-penalty", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] + "\n" != text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from explorer.config import RunConfig
 from explorer.engine import generation
-from explorer.engine.generation import GenerationLoop
+from explorer.engine.generation import CHUNK, GenerationLoop
 from explorer.engine.telemetry import Telemetry
+from explorer.engine.timing import DEPTH
 from explorer.engine.tokenizer import bundled
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
@@ -54,13 +56,16 @@ def generated(
     return loop.tokens.tolist(), loop.end_text()
 
 
-def by_transformers(model: GPT2LMHeadModel, prompt: list[int], new_tokens: int) -> list[int]:
+def by_transformers(
+    model: GPT2LMHeadModel, prompt: list[int], new_tokens: int, *, penalty: float | None = None
+) -> list[int]:
     """What transformers' generate makes of ``prompt``, greedily, on its own default path in float32."""
     made = model.eval().generate(
         torch.tensor([prompt], device=model.device),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long, device=model.device),
         max_new_tokens=new_tokens,
         do_sample=False,
+        repetition_penalty=penalty,
         eos_token_id=None,
         pad_token_id=0,
     )
@@ -114,6 +119,76 @@ def test_that_a_segment_that_begins_within_the_text_changes_no_token(
     )
     expected = by_transformers(tiny, bundled().encode(PROMPTS[0]), 20)
     assert generated(tiny, config, restart_after=7)[0] == [expected, expected]
+
+
+@pytest.mark.parametrize("levels", CACHES)
+def test_that_penalised_tokens_are_those_of_transformers_generate(
+    tiny: GPT2LMHeadModel, levels: dict[str, str]
+) -> None:
+    for penalty in (0.8, 1.4):
+        config = RunConfig(
+            workload="generate", batch=2, temperature=0.0, max_new_tokens=24, prompt=PROMPTS[0],
+            repetition_penalty=penalty, levels=tuple(levels.items()),
+        )  # fmt: skip
+        ids = bundled().encode(PROMPTS[0])
+        expected = by_transformers(tiny, ids, 24, penalty=penalty)
+        assert expected != by_transformers(tiny, ids, 24)
+        assert generated(tiny, config, restart_after=7)[0] == [expected, expected]
+
+
+STOPPING = RunConfig(workload="generate", batch=1, temperature=1.0, prompt="x = ", seed=3, max_new_tokens=60)
+
+
+def stopped(model: GPT2LMHeadModel, config: RunConfig, *, graphed: bool = False) -> tuple[str, int]:
+    """The text of ``config``, and how many tokens were computed."""
+    run = Run(config=config, device=torch.device("cpu"), model=model)
+    telemetry = Telemetry(CPU)
+    loop = GenerationLoop(run, bundled(), model.config.n_positions, telemetry)
+    text = ""
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        run.graphed = graphed
+        loop.begin_segment(0)
+        while not loop.finished:
+            loop.step()
+            loop.collect()
+            text += loop.take_text()
+        loop.collect(all_of_them=True)
+    telemetry.close()
+    return text + loop.end_text(), loop.next_step
+
+
+def test_that_a_text_ends_before_a_stop_string_that_spans_tokens(tiny: GPT2LMHeadModel) -> None:
+    tokens, whole = generated(tiny, STOPPING)
+    pieces = [bundled().decode([token]) for token in tokens[0][-60:]]
+    at = 30
+    stop = pieces[at][-1] + pieces[at + 1] + pieces[at + 2][:1]
+    assert "\N{REPLACEMENT CHARACTER}" not in stop
+    assert len(stop) > 2
+    text, computed = stopped(tiny, dataclasses.replace(STOPPING, stop=("no such text", stop)))
+    assert text == whole[: whole.index(stop)] != ""
+    assert computed <= at + 3 + DEPTH
+    assert stopped(tiny, dataclasses.replace(STOPPING, stop=("no such text",))) == (whole, 60)
+
+
+def test_that_a_text_that_begins_again_can_come_to_its_stop_string_again(tiny: GPT2LMHeadModel) -> None:
+    whole, _ = stopped(tiny, STOPPING)
+    at = next(at for at in range(20, len(whole)) if whole.index(whole[at : at + 3]) == at)
+    config = dataclasses.replace(STOPPING, stop=(whole[at : at + 3],))
+    run = Run(config=config, device=torch.device("cpu"), model=tiny)
+    telemetry = Telemetry(CPU)
+    loop = GenerationLoop(run, bundled(), 64, telemetry)
+    loop.begin_segment(0)
+    texts = []
+    for _ in range(2):
+        loop.begin_text()
+        while not loop.finished:
+            loop.step()
+            loop.collect()
+        loop.collect(all_of_them=True)
+        texts.append(loop.end_text())
+    telemetry.close()
+    assert texts == [whole[:at]] * 2
 
 
 def test_that_a_text_that_ends_within_a_character_says_so(tiny: GPT2LMHeadModel) -> None:
@@ -207,6 +282,20 @@ def test_that_recording_and_replaying_tokens_by_eights_changes_no_token(
     assert generated(tiny, config, graphed=True) == generated(tiny, config)
     # A prefill, a token; past the context the prefill of its last half.
     assert Recorded.made == (1 if new_tokens == 1 else 2 if new_tokens < 50 else 3)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_that_a_stop_string_ends_a_recorded_text_within_one_more_batch_of_tokens(tiny: GPT2LMHeadModel) -> None:
+    config = dataclasses.replace(STOPPING, levels=(("kv_cache", "static"),))
+    tokens, whole = generated(tiny, config)
+    at = 19
+    stop = bundled().decode(tokens[0][-60:][at : at + 1])
+    before, _ = whole.split(stop, 1)
+    place = len(bundled().encode(before))
+    text, computed = stopped(tiny, dataclasses.replace(config, stop=(stop,)), graphed=True)
+    assert text == before
+    # Its own batch of eight, after the prefill's single one, and the one that was submitted before that was read.
+    assert computed <= 1 + CHUNK * (place // CHUNK + 2) < 60
 
 
 @pytest.mark.usefixtures("recorded")

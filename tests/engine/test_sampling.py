@@ -4,12 +4,14 @@ import pytest
 import torch
 from transformers.generation.logits_process import (
     LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
-from explorer.engine.sampling import choose
+from explorer.engine.sampling import choose, penalised
+from explorer.optimizations.rows import Rows
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,25 @@ def test_that_temperature_zero_takes_the_likeliest() -> None:
     logits = torch.tensor([[0.0, 3.0, 2.0], [5.0, 1.0, 4.9]])
     generator = torch.Generator().manual_seed(0)
     assert choose(logits, temperature=0, top_k=0, top_p=1.0, generator=generator).tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("penalty", [0.7, 1.3, 5.0])
+def test_that_what_was_seen_is_penalised_as_transformers_does(penalty: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(2, 24, generator=generator) * 2
+    logits[:, 20:] = -torch.inf
+    seen = torch.randint(0, 24, (2, 9), generator=generator)
+    assert any(len(row.unique()) < 9 for row in seen), "a token that stands twice loses once"
+    expected = RepetitionPenaltyLogitsProcessor(penalty)(seen, logits.clone())
+    assert torch.equal(penalised(logits, seen, penalty), expected)
+    assert not torch.equal(expected, logits)
+
+
+def test_that_a_row_has_seen_its_own_text_and_no_empty_slot() -> None:
+    prompts = [torch.tensor([5, 6, 7, 8]), torch.tensor([9, 4])]
+    rows = Rows.empty(2, 8, torch.device("cpu"))
+    rows.begin(prompts)
+    assert [set(row.tolist()) for row in rows.seen()] == [{5, 6, 7, 8}, {9, 4}]
+    rows.append(torch.tensor([[3], [2]]))
+    rows.append(torch.tensor([[1], [9]]))
+    assert [set(row.tolist()) for row in rows.seen()] == [{5, 6, 7, 8, 3, 1}, {9, 4, 2}]

@@ -144,6 +144,33 @@ def test_that_a_generation_script_writes_what_the_engine_writes(
     assert printed == f"import os{text}\n"
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_that_a_script_penalises_what_was_seen_and_ends_at_a_stop_string(
+    temperature: float, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig(workload="generate", model=str(folder), weights="pretrained", device="cpu", batch=2, seed=3)
+    config = dataclasses.replace(config, prompt="import os", max_new_tokens=40, temperature=temperature)
+    config = dataclasses.replace(config, repetition_penalty=1.3)
+    (device,) = (d for d in environment().devices if d.id == "cpu")
+
+    def written(config: RunConfig) -> str:
+        with opened(config, device) as session:
+            while not session.loop.finished:
+                session.loop.step()
+                session.loop.collect()
+            session.loop.collect(all_of_them=True)
+            return session.loop.end_text()
+
+    whole = written(config)
+    at = next(at for at in range(30, len(whole)) if whole.index(whole[at : at + 3]) == at)
+    config = dataclasses.replace(config, stop=("never", whole[at : at + 3]))
+    expected = written(config)
+    assert expected == whole[:at]
+    assert ran(config, tmp_path, monkeypatch) == f"import os{expected}\n"
+    words = shlex.split(command_line(config))
+    assert config_from(_parser().parse_args(words)) == config
+
+
 def test_that_every_level_can_be_exported_for_each_of_its_workloads(folder: Path) -> None:
     for optimization in registry.OPTIMIZATIONS:
         for level, workload in ((level, w) for level in optimization.level_ids() for w in optimization.workloads):

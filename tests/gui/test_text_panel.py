@@ -12,12 +12,13 @@ import pytest
 from made_samples import steps
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont, QGuiApplication, QTextCursor
-from PySide6.QtWidgets import QDoubleSpinBox, QFileDialog, QPlainTextEdit, QPushButton, QSpinBox
+from PySide6.QtWidgets import QDoubleSpinBox, QFileDialog, QLineEdit, QPlainTextEdit, QPushButton, QSpinBox
 from pytestqt.qtbot import QtBot
 from window_bench import Bench
 
 from explorer.config import RunConfig
 from explorer.gui.palette import DARK, LIGHT
+from explorer.gui.sampling import as_typed, strings_typed
 from explorer.gui.text_panel import LONGEST_LINE, TextPanel
 from explorer.messages import Text
 
@@ -122,15 +123,29 @@ def test_that_an_edit_reports_every_setting(panel: TextPanel, qtbot: QtBot) -> N
     with qtbot.waitSignal(panel.settings_changed) as asked:
         prompt.setPlainText("class A:")
     expected = {"prompt": "class A:", "max_new_tokens": 128, "temperature": 0.8, "top_k": 50, "top_p": 1.0}
+    expected |= {"repetition_penalty": 1.0, "stop": ()}
     assert asked.args == [expected]
     with qtbot.waitSignal(panel.settings_changed) as asked:
         panel.findChild(QDoubleSpinBox, "top_p_spin").setValue(0.9)
     assert asked.args == [{**expected, "top_p": 0.9}]
     dataclasses.replace(GENERATE, **asked.args[0])
+    line = panel.findChild(QLineEdit, "stop_edit")
+    line.setText(r"\n\ndef |a\|b|\t\\n")
+    with qtbot.waitSignal(panel.settings_changed) as asked:
+        qtbot.keyClick(line, Qt.Key.Key_Return)
+    assert asked.args[0]["stop"] == ("\n\ndef ", "a|b", "\t\\n")
+
+
+@pytest.mark.parametrize("stops", [(), ("\n\n",), ("a|b", "|"), ("\\", "\\n", "\n"), ("é\t字 ", '"""'), ("\\q", "x\\")])
+def test_that_stop_strings_come_back_from_the_line_that_shows_them(stops: tuple[str, ...]) -> None:
+    line = as_typed(stops)
+    assert "\n" not in line
+    assert strings_typed(line) == stops
 
 
 def test_that_showing_a_configuration_reports_nothing(panel: TextPanel, qtbot: QtBot) -> None:
     config = dataclasses.replace(GENERATE, prompt="x", max_new_tokens=7, temperature=1.25, top_k=0, top_p=0.5)
+    config = dataclasses.replace(config, repetition_penalty=1.25, stop=("\n", "x"))
     with qtbot.assertNotEmitted(panel.settings_changed):
         panel.set_config(config)
     assert panel.findChild(QPlainTextEdit, "prompt_edit").toPlainText() == "x"
@@ -138,6 +153,8 @@ def test_that_showing_a_configuration_reports_nothing(panel: TextPanel, qtbot: Q
     assert panel.findChild(QDoubleSpinBox, "temperature_spin").value() == 1.25
     assert panel.findChild(QSpinBox, "top_k_spin").text() == "off"
     assert panel.findChild(QDoubleSpinBox, "top_p_spin").value() == 0.5
+    assert panel.findChild(QDoubleSpinBox, "repetition_penalty_spin").value() == 1.25
+    assert panel.findChild(QLineEdit, "stop_edit").text() == r"\n|x"
 
 
 def test_that_typing_keeps_the_cursor_when_the_configuration_comes_back(panel: TextPanel, qtbot: QtBot) -> None:
