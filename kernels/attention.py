@@ -257,6 +257,26 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, T
     return o, lse
 
 
+def _gradients(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv."""
+    B, H, T, D = q.shape
+    dq, dk, dv = (_tokens_first(q) for _ in range(3))
+    if not q.numel():
+        return dq, dk, dv
+    if do.stride() != o.stride():
+        do = _tokens_first(do).copy_(do)
+    delta = torch.empty_like(lse)
+    held, step, warps, stages = _BACKWARD[q.element_size()][D]
+    programs = (triton.cdiv(T, held) * B * H,)
+    numbers = *q.stride()[:3], *o.stride()[:3], H, T, scale, scale * _LOG2E
+    shape = {"D": D, "HELD": held, "STEP": step, "num_warps": warps, "num_stages": stages}
+    run(_backward_queries, programs, q, q, k, v, o, do, lse, delta, dq, *numbers, **shape)
+    run(_backward_keys, programs, q, q, k, v, do, lse, delta, dk, dv, *numbers, **shape)
+    return dq, dk, dv
+
+
 class _CausalAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -268,21 +288,44 @@ class _CausalAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, do: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, o, lse = ctx.saved_tensors
-        B, H, T, D = q.shape
-        dq, dk, dv = (_tokens_first(q) for _ in range(3))
-        if not q.numel():
-            return dq, dk, dv, None
-        if do.stride() != o.stride():
-            do = _tokens_first(do).copy_(do)
-        delta = torch.empty_like(lse)
-        held, step, warps, stages = _BACKWARD[q.element_size()][D]
-        programs = (triton.cdiv(T, held) * B * H,)
-        numbers = *q.stride()[:3], *o.stride()[:3], H, T, ctx.scale, ctx.scale * _LOG2E
-        shape = {"D": D, "HELD": held, "STEP": step, "num_warps": warps, "num_stages": stages}
-        run(_backward_queries, programs, q, q, k, v, o, do, lse, delta, dq, *numbers, **shape)
-        run(_backward_keys, programs, q, q, k, v, do, lse, delta, dk, dv, *numbers, **shape)
-        return dq, dk, dv, None
+        return *_gradients(*ctx.saved_tensors, do, ctx.scale), None
+
+
+# For torch.compile, which cannot look into a launch: to it, each way is one operator.
+@torch.library.custom_op("explorer::causal_attention", mutates_args=())
+def _operator(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    return _attention(*_alike(q, k, v), scale)
+
+
+@_operator.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    return _tokens_first(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@torch.library.custom_op("explorer::causal_attention_gradients", mutates_args=())
+def _gradient_operator(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _gradients(*_alike(q, k, v), o, lse, do, scale)
+
+
+@_gradient_operator.register_fake
+def _(
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _tokens_first(q), _tokens_first(q), _tokens_first(q)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, ctx.scale = inputs
+    ctx.save_for_backward(q, k, v, *output)
+
+
+def _differentiate(ctx: Any, do: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return *_gradient_operator(*ctx.saved_tensors, do, ctx.scale), None
+
+
+_operator.register_autograd(_differentiate, setup_context=_keep)
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> Tensor:
@@ -309,6 +352,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None
             f"q is {tuple(q.shape)}; allowed: (B, H, T, D) with D one of {', '.join(map(str, _FORWARD[2]))}"
         )
     scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else scale
+    if torch.compiler.is_compiling():
+        return _operator(q, k, v, scale)[0]
     q, k, v = _alike(q, k, v)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return _CausalAttention.apply(q, k, v, scale)

@@ -41,6 +41,13 @@ class Recorded:
         return self.loss
 '''
 
+EAGER_MASK = '''\
+def causal_mask(*, q_length, kv_length, device, dtype=torch.float32, **_):
+    """Added to the (B, H, T, S) scores. transformers makes its own by a copy from the host, which no graph records."""
+    mask = torch.full((1, 1, q_length, kv_length), torch.finfo(dtype).min, dtype=dtype, device=device)
+    return mask.triu(kv_length - q_length + 1)
+'''
+
 
 class CudaGraph(Optimization):
     name = "cuda_graph"
@@ -101,8 +108,11 @@ for tokens in batches:
         return "CUDA graphs need a CUDA device; this device is a CPU"
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:
+        written_out = config.level("attention") is None
         return Snippet(
-            definitions=RECORDED,
+            imports=("from transformers import AttentionMaskInterface",) if written_out else (),
+            definitions=f"{EAGER_MASK}\n\n{RECORDED}" if written_out else RECORDED,
+            setup='AttentionMaskInterface.register("eager", causal_mask)' if written_out else "",
             before_steps="torch.set_autocast_cache_enabled(False)  # a cast from before would not be recorded",
             optimizer=("capturable=True",),
             step="Recorded(train_step, optimizer)",

@@ -183,8 +183,8 @@ def test_that_a_profile_on_the_gpu_proves_each_level(base: RunConfig, workload: 
     assert all(proof.shown for proof in proofs.values()), (proofs, [k.name for k in profile.kernels])
     assert profile.launches is not None
     kernels = sum(kernel.count for kernel in profile.kernels)
-    if (name, level) == ("decode_graph", "on"):
-        assert profile.launches < kernels / 5  # a prefill and four tokens of some hundred kernels each
+    if name in ("decode_graph", "cuda_graph") and level == "on":
+        assert 0 < profile.launches < kernels / 5  # of some hundred kernels a token or a step
     else:
         assert profile.launches == kernels > 0
     assert 0 < profile.busy_share <= 1
