@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from typing import get_args
 
 from explorer.config import LIMITS, RunConfig, Weights, Workload
@@ -79,7 +80,11 @@ def config_from(args: argparse.Namespace) -> RunConfig:
         values["weights"] = "bundled" if args.workload == "generate" and args.model == "mini" else "random"
     config = RunConfig(**values)
     if args.preset is not None:
-        config = with_preset(config, args.preset, _device(config.device))
+        fitted = with_preset(config, args.preset, _device(config.device))
+        for left in fitted.left_out:
+            words = f"{left.toggle}={left.instead} instead of {left.level}: {left.why}"
+            sys.stderr.write(f"preset {args.preset}: {words}\n")
+        config = fitted.config
     for setting in args.levels:
         config = changed(config, setting)
     return config
