@@ -63,5 +63,6 @@ class CommandPalette(QDialog):
 
 
 def _words(action: QAction) -> str:
-    """Its name and its key, such as ``Start  (F5)``."""
-    return f"{without_mnemonic(action.text())}  ({action.shortcut().toString()})"
+    """Its name and its key where it has one, such as ``Start  (F5)``."""
+    name, key = without_mnemonic(action.text()), action.shortcut().toString()
+    return f"{name}  ({key})" if key else name

@@ -57,8 +57,11 @@ def later(words: str) -> str:
 
 
 def without_mnemonic(words: str) -> str:
-    """A menu's words as they read elsewhere: ``&Start`` and ``开始(&S)`` without the letter for the keyboard."""
-    return re.sub(r"\(&\w\)|&", "", words)
+    """A menu's words as they read elsewhere: ``&Start`` and ``开始(&S)`` without the letter for the keyboard.
+
+    A doubled ampersand stands for one.
+    """
+    return re.sub(r"\(&\w\)|&(&?)", r"\1", words)
 
 
 @lru_cache(maxsize=4096)

@@ -23,6 +23,8 @@ from explorer.gui.panels import Panels
 from explorer.gui.pin_bar import PinBar
 from explorer.gui.pins import Pins
 from explorer.gui.plots_panel import PlotsPanel
+from explorer.gui.preset_bar import PRESET_WORDS
+from explorer.gui.preset_control import PresetControl
 from explorer.gui.run_bar import RunBar
 from explorer.gui.run_control import RunControl
 from explorer.gui.runs_table import RunsTable
@@ -87,6 +89,15 @@ class MainWindow(QMainWindow):
             self.stored.recorder,
             show_panel=lambda: self._views.show_view(self.panels.compare),
         )
+        self.presets = PresetControl(
+            self.panels.toggles.presets,
+            self.intent,
+            self.messages,
+            own=settings.presets(),
+            remember=settings.remember_presets,
+            device=self.control.device,
+        )
+        self.bridge.worker_ready.connect(self.presets.show_current)
         self.storing = StoredControl(self.stored, self.log, self.bridge, self.panels, self.messages, self)
         self._theme: ThemeChoice = settings.theme()
         self._language: LanguageChoice = settings.language()
@@ -139,6 +150,7 @@ class MainWindow(QMainWindow):
             self.panels.runs,
             self.panels.status,
             self.control,
+            self.presets,
             self.comparing,
             self.storing,
         ):
@@ -219,7 +231,13 @@ class MainWindow(QMainWindow):
             export_steps=exporter.export_steps,
             export_script=lambda: exporter.export_script(self.intent.config),
         )
-        menus.add_edit(undo=self.control.undo, redo=self.control.redo, plain=self.control.clear_toggles)
+        menus.add_edit(undo=self.control.undo, redo=self.control.redo)
+        bar = self.panels.toggles.presets
+        menus.add_presets(names=PRESET_WORDS, take=self.presets.take, save=bar.save, delete=bar.delete)
+        self.presets.names_changed.connect(lambda: menus.show_presets(self.presets.names))
+        self.presets.current_changed.connect(menus.delete_preset.setEnabled)
+        menus.show_presets(self.presets.names)
+        menus.delete_preset.setEnabled(False)
         menus.add_run(start=self.control.start, stop=self.control.stop)
         menus.add_runs(open_stored=self.storing.open, take_in=self.storing.take_in)
         menus.add_compare(

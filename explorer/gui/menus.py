@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
@@ -22,6 +22,8 @@ LANGUAGES: tuple[tuple[LanguageChoice, str, str], ...] = (
     ("en", "English", "Ctrl+Alt+N"),
     ("zh_CN", "简体中文", "Ctrl+Alt+Z"),
 )
+FIRST_OWN_KEY, LAST_OWN_KEY = 5, 8
+"""Ctrl+Shift with a number calls the person's own presets; the numbers below, those that there always are."""
 
 
 class Menus:
@@ -58,11 +60,49 @@ class Menus:
         self._file.addSeparator()
         self._add(self._file, "quit_action", later("&Quit"), self._window.close, "Ctrl+Q")
 
-    def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None], plain: Callable[[], None]) -> None:
+    def add_edit(self, *, undo: Callable[[], None], redo: Callable[[], None]) -> None:
         self.undo = self._add(self._edit, "undo_action", later("&Undo a setting"), undo, "Ctrl+Z")
         self.redo = self._add(self._edit, "redo_action", later("&Redo a setting"), redo, "Ctrl+Shift+Z")
         self._edit.addSeparator()
-        self._add(self._edit, "plain_action", later("&Nothing optimized"), plain, "Ctrl+Shift+0")
+        self._presets = self._menu(later("&Presets"), within=self._edit)
+
+    def add_presets(
+        self,
+        *,
+        names: Mapping[str, str],
+        take: Callable[[tuple[str, bool]], None],
+        save: Callable[[], None],
+        delete: Callable[[], None],
+    ) -> None:
+        """Into the edit menu. ``names``: the presets that there always are, with their words."""
+        self._take_preset = take
+        for number, (name, words) in enumerate(names.items()):
+            self._add(
+                self._presets,
+                f"preset_{name}_action",
+                words,
+                lambda name=name: take((name, False)),
+                f"Ctrl+Shift+{number}",
+            )
+        self._presets.addSeparator()
+        self._add(self._presets, "save_preset_action", later("&Save the toggles as a preset…"), save, "Ctrl+Shift+P")
+        words = later("&Delete this preset of my own")
+        self.delete_preset = self._add(self._presets, "delete_preset_action", words, delete, "Ctrl+Shift+D")
+        self._own_presets = QActionGroup(self._window)
+
+    def show_presets(self, names: Sequence[str]) -> None:
+        """List the person's own presets; the first four have keys."""
+        for action in self._own_presets.actions():
+            self._own_presets.removeAction(action)
+            self._presets.removeAction(action)
+            action.deleteLater()
+        for number, name in enumerate(names, start=FIRST_OWN_KEY):
+            action = QAction(name.replace("&", "&&"), self._own_presets)
+            action.setObjectName(f"own_preset_{number - FIRST_OWN_KEY}_action")
+            if number <= LAST_OWN_KEY:
+                action.setShortcut(QKeySequence(f"Ctrl+Shift+{number}"))
+            action.triggered.connect(lambda *_, name=name: self._take_preset((name, True)))
+            self._presets.addAction(action)
 
     def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
         self.start = self._add(self._run, "start_action", later("&Start"), start, "F5")
@@ -165,6 +205,7 @@ class Menus:
         menus = (
             self._file,
             self._edit,
+            self._presets,
             self._run,
             self._runs,
             self._compare,

@@ -100,9 +100,14 @@ class RunControl(QObject):
         """Want ``config``, read from a file: one step to undo, refused where the run that is going cannot have it."""
         self._step_to(config, lambda: self._intent.replace(config))
 
-    def clear_toggles(self) -> None:
-        """Put every toggle to its first level, live if a run is going; one step to undo."""
-        self._intent.change(levels=())
+    def device(self) -> DeviceInfo | None:
+        """What the settings of the moment would run on; None until the worker has said it."""
+        if self._environment is None:
+            return None
+        try:
+            return self._environment.device(self._intent.config.device)
+        except ValueError:
+            return self._environment.devices[0]
 
     def reword(self) -> None:
         """Show settings, and the hint where one stands there, in the language of the moment."""
@@ -122,7 +127,7 @@ class RunControl(QObject):
         if self._bridge.going:
             return
         config = self._intent.config
-        device = self._device()
+        device = self.device()
         found = problems(config, device) if device is not None else {}
         if found:
             self._messages.show_message(tr("Not started. {why}", why=hints.reasons(found)), severity="warning")
@@ -157,7 +162,7 @@ class RunControl(QObject):
                 self._messages.show_message(hints.first_step(new))
             return
         wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in FIXED_IN_RUN})
-        device = self._device()
+        device = self.device()
         found = problems(wanted, device) if device is not None else {}
         if found:
             self._messages.show_message(
@@ -307,16 +312,8 @@ class RunControl(QObject):
 
     # ---- to the panels
 
-    def _device(self) -> DeviceInfo | None:
-        if self._environment is None:
-            return None
-        try:
-            return self._environment.device(self._intent.config.device)
-        except ValueError:
-            return self._environment.devices[0]
-
     def _show_device(self) -> None:
-        device = self._device()
+        device = self.device()
         if device is not None:
             self._panels.status.show_device(device)
             self._panels.toggles.show_device(device)

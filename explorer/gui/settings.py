@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -73,6 +74,17 @@ class Settings:
             return []
         return [prompt for prompt in prompts if isinstance(prompt, str)] if isinstance(prompts, list) else []
 
+    def presets(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """The person's own presets, each as its toggles with their levels."""
+        try:
+            presets = json.loads(str(self._store.value("presets", "{}")))
+            return {
+                str(name): normalised(RunConfig.from_dict({"levels": levels})).levels
+                for name, levels in presets.items()
+            }
+        except (ValueError, TypeError, AttributeError):
+            return {}
+
     def language(self) -> LanguageChoice:
         value = self._store.value("language", "system")
         return next((choice for choice in LANGUAGE_CHOICES if choice == value), "system")
@@ -89,6 +101,9 @@ class Settings:
 
     def remember_prompts(self, prompts: list[str]) -> None:
         self._store.setValue("prompts", json.dumps(prompts))
+
+    def remember_presets(self, presets: Mapping[str, tuple[tuple[str, str], ...]]) -> None:
+        self._store.setValue("presets", json.dumps({name: dict(levels) for name, levels in presets.items()}))
 
     def remember_language(self, choice: LanguageChoice) -> None:
         self._store.setValue("language", choice)

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayou
 from explorer.config import RunConfig, Workload
 from explorer.gui.forecast_bar import ForecastBar
 from explorer.gui.language import from_below, later, tr
+from explorer.gui.preset_bar import PresetBar
 from explorer.gui.toggle_details import ToggleDetails
 from explorer.gui.toggle_row import Remedy, ToggleRow
 from explorer.gui.training_settings import TrainingSettings
@@ -82,6 +83,8 @@ class TogglesPanel(QWidget):
         splitter.setChildrenCollapsible(False)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
+        self.presets = PresetBar()
+        outer.addWidget(self.presets)
         outer.addWidget(splitter, 1)
         self.forecast = ForecastBar()
         outer.addWidget(self.forecast)

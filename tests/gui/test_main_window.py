@@ -482,7 +482,7 @@ def test_that_all_toggles_are_put_back_at_once_and_that_can_be_undone(bench: Ben
     bench.choose("toggle_attention", "sdpa")
     bench.choose("toggle_checkpointing", "all")
     optimized = bench.config
-    bench.find(QAction, "plain_action").trigger()
+    bench.find(QAction, "preset_baseline_action").trigger()
     assert bench.config == dataclasses.replace(optimized, levels=())
     bench.find(QAction, "undo_action").trigger()
     assert bench.config == optimized
