@@ -21,6 +21,7 @@ from explorer.engine.reporting import Report
 from explorer.engine.text import text_source
 from explorer.engine.token_cache import cached_tokens
 from explorer.engine.tokenizer import Tokenizer
+from explorer.optimizations.base import DataLoading
 
 PREFETCHED_BATCHES = 2
 
@@ -47,7 +48,8 @@ def token_stream(
 class Batches:
     """Batch i is a pure function of (seed, i, B, T): windows at offsets drawn anew for each i.
 
-    On CUDA a thread cuts batches ahead into pinned memory; ``next`` only starts the copy, on the current stream.
+    On CUDA, unless ``load_by`` says otherwise, a thread cuts batches ahead into pinned memory; ``next`` only starts the
+    copy, on the current stream.
     Each batch has its own pinned block from torch's caching host allocator, which notes the copy's event and gives
     the block out again only when that has passed: nothing is overwritten while it is copied, and after the first
     few batches nothing is allocated. (A graph capture in another thread must use
@@ -68,16 +70,19 @@ class Batches:
         self._seed = seed
         self._device = device
         self._index = first
+        self._loading: DataLoading = "prefetch"
         self._prefetch: Prefetch | None = None
         self.resize(batch, seq)
 
     def next(self) -> tuple[torch.Tensor, float]:
         """Token ids, int64 (B, T), on the device, and how many ms it took until they were under way."""
         began = time.perf_counter()
-        if self._prefetch is None:
-            ids = self._cut(self._index).to(self._device)
-        else:
+        if self._prefetch is not None:
             ids = self._prefetch.next().to(self._device, non_blocking=True)
+        elif self._loading == "pinned":
+            ids = self._cut(self._index).pin_memory().to(self._device, non_blocking=True)
+        else:
+            ids = self._cut(self._index).to(self._device)  # waits until the device has done all before, and has it
         self._index += 1
         return ids, (time.perf_counter() - began) * 1e3
 
@@ -92,8 +97,14 @@ class Batches:
             raise BadRequest("The text", why, "Use a longer text or a smaller seq.")
         self.close()
         self._batch, self._seq = batch, seq
-        if self._device.type == "cuda":
-            self._prefetch = Prefetch(lambda index: self._cut(index).pin_memory(), first=self._index)
+        self._begin()
+
+    def load_by(self, loading: DataLoading) -> None:
+        """From the next batch on come to a CUDA device by ``loading``; i goes on. On the CPU nothing is copied."""
+        if loading != self._loading:
+            self.close()
+            self._loading = loading
+            self._begin()
 
     def close(self) -> None:
         """End the thread, if there is one, and wait for its end."""
@@ -108,6 +119,10 @@ class Batches:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _begin(self) -> None:
+        if self._device.type == "cuda" and self._loading == "prefetch":
+            self._prefetch = Prefetch(lambda index: self._cut(index).pin_memory(), first=self._index)
 
     def _cut(self, index: int) -> torch.Tensor:
         """Batch ``index``, int64 (B, T) on the host."""

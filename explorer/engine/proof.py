@@ -94,6 +94,7 @@ def _profile(session: Session, round_ms: float) -> Profile:
         vocabulary=run.model.config.vocab_size,
         own_kernels=own_kernels(),
         tf32_allowed=torch.backends.cuda.matmul.fp32_precision == "tf32",
+        batch_bytes=8 * run.config.batch * run.config.seq if run.config.workload == "train" else 0,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from explorer.config import Workload
-from explorer.results.proof import Kernel, Profile, Tally
+from explorer.results.proof import Kernel, Profile, Tally, Uploads
 
 Event = Mapping[str, Any]
 
@@ -55,12 +55,14 @@ def read_profile(
     vocabulary: int,
     own_kernels: frozenset[str],
     tf32_allowed: bool,
+    batch_bytes: int = 0,
 ) -> Profile:
     """The Profile that a trace's ``events`` (its ``traceEvents``) come to.
 
     Args:
         width: numbers a token in the residual stream.
         own_kernels: names of this project's Triton kernels.
+        batch_bytes: of a training batch's token ids.
 
     The other arguments become the fields of their names.
 
@@ -106,6 +108,9 @@ def read_profile(
         tf32_allowed=tf32_allowed,
         launches=len(launched) if cuda else None,
         busy_ms=_covered_us(work) / 1e3 if cuda else math.nan,
+        uploads=_uploads(by_kind["gpu_memcpy"]),
+        batch_bytes=batch_bytes,
+        device_reads=_device_reads(operators, by_kind["cuda_runtime"]),
     )
 
 
@@ -209,6 +214,30 @@ def _masked(event: Event) -> bool:
     place = MASK_PLACES.get(event["name"])
     shapes = event["args"].get("Input Dims", [])
     return place is not None and place < len(shapes) and bool(shapes[place])
+
+
+def _uploads(copies: list[Event]) -> tuple[Uploads, ...]:
+    """Copies to the device: kineto calls them ``Memcpy HtoD (Pinned -> Device)``, or Pageable."""
+    found: Counter[tuple[str, int]] = Counter()
+    for event in copies:
+        if event["name"].startswith("Memcpy HtoD"):
+            found["pageable" if "Pageable" in event["name"] else "pinned", int(event["args"].get("bytes", 0))] += 1
+    return tuple(
+        Uploads(source="pageable" if source == "pageable" else "pinned", bytes=size, count=count)
+        for (source, size), count in sorted(found.items())
+    )
+
+
+def _device_reads(operators: list[Event], calls: list[Event]) -> int:
+    """Operators that give the host a number and waited for the GPU within. Of a tensor on the host they do not wait."""
+    waits = [event for event in calls if event["name"] == "cudaStreamSynchronize"]
+    reads = [event for event in operators if event["name"] == "aten::_local_scalar_dense"]
+    return sum(any(_within(wait, read) for wait in waits) for read in reads)
+
+
+def _within(inner: Event, outer: Event) -> bool:
+    same_thread = (inner["pid"], inner["tid"]) == (outer["pid"], outer["tid"])
+    return same_thread and bool(outer["ts"] <= inner["ts"] < outer["ts"] + outer["dur"])
 
 
 def _bare(event: Event) -> str:

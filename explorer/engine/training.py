@@ -104,6 +104,7 @@ class TrainingLoop:
         self.replays = self._run.graphed
         self._graph = TrainingGraph(self._run, train_step) if self.replays else None
         self._run.model.train()
+        self._batches.load_by(self._run.data_loading)
         self._pipeline.restart()
         self._began_s = time.perf_counter()
 
@@ -130,17 +131,19 @@ class TrainingLoop:
         self._memory.begin()
         began = time.perf_counter()
         loss, grad_norm = self.advance(tokens)
+        if run.reads_every_loss:
+            loss.item()
         host_ms = (time.perf_counter() - began) * 1e3
         peak, reserved = self._memory.read()
         peak += 0 if self._graph is None else self._graph.hidden_bytes
         values = [loss, grad_norm]
-        synchronizations = 0
+        synchronizations = int(run.reads_every_loss) + int(run.data_loading == "pageable")
         if run.scaler is not None:
             # The scale as a tensor: get_scale() would wait for the device. torch 2.11-2.13 keep it in _scale.
             assert run.scaler._scale is not None
             values.append(run.scaler._scale)
             assert run.optimizer is not None
-            synchronizations = 0 if run.optimizer.defaults.get("fused") else 1
+            synchronizations += 0 if run.optimizer.defaults.get("fused") else 1
         note = StepNote(
             step=self.next_step,
             tokens=tokens.numel(),

@@ -10,7 +10,19 @@ from dataclasses import dataclass, field
 
 from explorer.optimizations.snippet import Snippet
 
-ONCE = ("loss", "backward", "after_backward", "update", "step", "cache", "prefill", "before_decoding", "decode")
+ONCE = (
+    "batches",
+    "loss",
+    "backward",
+    "after_backward",
+    "update",
+    "after_step",
+    "step",
+    "cache",
+    "prefill",
+    "before_decoding",
+    "decode",
+)
 """Places that hold one snippet's lines only."""
 
 

@@ -43,15 +43,23 @@ def documents():
     yield Path({path}).read_text(encoding="utf-8-sig")
 '''
 BATCHES = '''\
-def batches(stream, device):
-    """Batches of token ids, int64 (BATCH, SEQ): windows of the stream at places drawn anew for each batch."""
-    for index in itertools.count():
-        draw = np.random.default_rng([SEED, index])
-        starts = draw.integers(0, len(stream) - SEQ, size=(BATCH, 1), endpoint=True)
-        batch = torch.from_numpy(stream[starts + np.arange(SEQ)])
-        if device.type == "cuda":
-            batch = batch.pin_memory()
-        yield batch.to(device, non_blocking=True)
+def batches(stream, device, steps):
+    """``steps`` batches of token ids, int64 (BATCH, SEQ): windows of the stream at places drawn anew for each batch.
+
+    A thread cuts them ahead, and into pinned memory, so that a copy can be under way while the device works.
+    """
+    ready = queue.Queue(maxsize=2)
+
+    def cut():
+        for index in range(steps):
+            draw = np.random.default_rng([SEED, index])
+            starts = draw.integers(0, len(stream) - SEQ, size=(BATCH, 1), endpoint=True)
+            batch = torch.from_numpy(stream[starts + np.arange(SEQ)])
+            ready.put(batch.pin_memory() if device.type == "cuda" else batch)
+
+    threading.Thread(target=cut, daemon=True).start()
+    for _ in range(steps):
+        yield ready.get().to(device, non_blocking=True)
 '''
 LOSS = "loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss"
 
@@ -62,7 +70,7 @@ def write(config: RunConfig, parts: Parts, header: str) -> str:
     imports = sorted_imports(
         [
             "import argparse",
-            "import itertools",
+            *([] if "batches" in parts.one else ["import queue", "import threading"]),
             "import time",
             "import numpy as np",
             *text_imports,
@@ -71,7 +79,8 @@ def write(config: RunConfig, parts: Parts, header: str) -> str:
         ]
     )
     constants = f"BATCH, SEQ, SEED = {config.batch}, {config.seq}, {config.seed}\nLOG_EVERY = 10  # steps\n"
-    definitions = [text, BATCHES, *(f"{piece}\n" for piece in parts.definitions), _main(config, parts)]
+    batches = f"{parts.the('batches', BATCHES.strip())}\n"
+    definitions = [text, batches, *(f"{piece}\n" for piece in parts.definitions), _main(config, parts)]
     return "\n".join(
         [header, imports, constants, "", "\n\n".join(definitions), '\nif __name__ == "__main__":\n    main()\n']
     )
@@ -126,6 +135,7 @@ def _loop(config: RunConfig, parts: Parts) -> str:
         before = f"\ndef train_step(tokens):\n{body}\n\ntrain_step = {replaced}\n"
         step = ["loss = train_step(tokens).clone()  # the next replay overwrites it"]
     step += [
+        *filter(None, [parts.the("after_step", "")]),
         "losses.append(loss.detach())  # on the device: reading it would wait for the step",
         "if len(losses) == LOG_EVERY or step == steps:",
         "    values = torch.stack(losses).tolist()",
@@ -136,7 +146,7 @@ def _loop(config: RunConfig, parts: Parts) -> str:
         "    began = time.perf_counter()",
     ]
     body = _indent("\n".join(step))
-    return f"{before}for step, tokens in zip(range(1, steps + 1), batches(stream, device)):\n{body}"
+    return f"{before}for step, tokens in enumerate(batches(stream, device, steps), start=1):\n{body}"
 
 
 def _backward(parts: Parts) -> str:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Tier = Literal["framework", "algorithm", "system", "hardware"]
 TIERS: tuple[Tier, ...] = ("framework", "algorithm", "system", "hardware")
+DataLoading = Literal["prefetch", "pinned", "pageable"]
+"""How a batch comes to a CUDA device: cut ahead by a thread into pinned memory; cut into it when it is needed; or
+copied from ordinary memory, for which the host waits."""
 
 
 class Stage(IntEnum):
@@ -51,6 +54,9 @@ class Run:
     scaler: torch.amp.GradScaler | None = None
     micro_batches: int = 1
     """Equal parts of a batch that training takes one after another before it updates the weights."""
+    data_loading: DataLoading = "prefetch"
+    reads_every_loss: bool = False
+    """Whether training reads each step's loss at once, for which the host waits until the device has done the step."""
     kv_cache: Literal["dynamic", "off", "static"] = "dynamic"
     """What generation keeps of the tokens that it has seen."""
     decoder: Callable[[Run, Rows], Decoder] | None = None

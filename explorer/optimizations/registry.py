@@ -12,6 +12,7 @@ from explorer.optimizations.base import Optimization, Run
 from explorer.optimizations.checkpointing import Checkpointing
 from explorer.optimizations.compiled import Compiled
 from explorer.optimizations.cuda_graph import CudaGraph
+from explorer.optimizations.data_loading import BatchLoading
 from explorer.optimizations.decode_graph import DecodeGraph
 from explorer.optimizations.decoder import DecoderCode
 from explorer.optimizations.dropout import Dropout
@@ -23,6 +24,7 @@ from explorer.optimizations.loss_impl import LossImpl
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
 from explorer.optimizations.residual import Residual
+from explorer.optimizations.sync_every_step import SyncEveryStep
 from explorer.optimizations.vocab_padding import VocabPadding
 from explorer.optimizations.weight_dtype import WeightDtype
 from explorer.results.environment import DeviceInfo
@@ -44,6 +46,8 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     Compiled(),
     Checkpointing(),
     GradAccumulation(),
+    BatchLoading(),
+    SyncEveryStep(),
     CudaGraph(),
 )
 """In the order in which panel, command line and ladder show them: by tier."""

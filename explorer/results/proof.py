@@ -37,6 +37,15 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Uploads:
+    """Copies of one size from one kind of the host's memory to the device."""
+
+    source: Literal["pageable", "pinned"]
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """One training step, or one prefill and some decoded tokens, as the profiler recorded it after warm-up."""
 
@@ -78,6 +87,13 @@ class Profile:
     busy_ms: float = math.nan
     """Time in which at least one kernel or copy was running on the GPU; NaN on the CPU."""
 
+    uploads: tuple[Uploads, ...] = ()
+    """What was copied to the GPU."""
+    batch_bytes: int = 0
+    """Of one training batch's token ids."""
+    device_reads: int = 0
+    """Numbers that the host read from the GPU, each after waiting for it."""
+
     as_written: Profile | None = None
     """Where the model was compiled: the same step without, in which every operator is called by its name."""
 
@@ -107,6 +123,10 @@ class Profile:
     def count(self, pattern: str) -> int:
         """Executions of the kernels that ``matching`` gives."""
         return sum(kernel.count for kernel in self.matching(pattern))
+
+    def batch_uploads(self, source: Literal["pageable", "pinned"]) -> int:
+        """Copies of as many bytes as a batch has, from this kind of memory."""
+        return sum(u.count for u in self.uploads if u.source == source and u.bytes == self.batch_bytes)
 
     def operator_count(self, *names: str) -> int:
         """Calls of the operators with exactly these names."""

@@ -40,7 +40,8 @@ class Sample:
     skipped: bool = False
     """fp16: the step found an infinite gradient and left the weights alone."""
     synchronizations: int = 0
-    """Times that the step made the host wait for the device (fp16's scaler without a fused optimizer: 1)."""
+    """Times that the step made the host wait for the device (fp16's scaler without a fused optimizer: 1; a loss read at
+    once: 1; a batch copied from pageable memory: 1)."""
     peak_allocated_bytes: int = -1
     """Largest sum of live tensors within the step."""
     reserved_bytes: int = -1
