@@ -15,7 +15,10 @@ from explorer.results.export import Cell, segment_row
 from explorer.results.log import RunRecord
 
 # Columns of both arms, and those that they share.
-_OF_ARMS = ("batch", "seq", "peak_allocated_bytes", "reserved_bytes", "loss_last")
+_OF_ARMS = (
+    *("batch", "seq", "peak_allocated_bytes", "reserved_bytes", "loss_last"),
+    *("tflop_per_s", "mfu_measured", "mfu_published", "joules_per_token"),
+)
 _SHARED = ("workload", "model", "weights", "device", "device_name", "seed", "driver", "torch", "triton", "cuda")
 
 

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import math
+import statistics
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import benchmark
 from transformers import GPT2LMHeadModel, masking_utils
 
 from explorer.config import RunConfig
+from explorer.engine.device import environment
 from explorer.engine.no_waits import no_waits
-from explorer.engine.training import make_optimizer, train_step
+from explorer.engine.session import Session
+from explorer.engine.training import TrainingLoop, make_optimizer, train_step
 from explorer.optimizations.base import Run
 from explorer.optimizations.registry import enter, with_level
 
@@ -129,3 +133,27 @@ def test_that_a_step_never_makes_the_host_wait(tiny_model: Path, levels: dict[st
                 train_step(run, tokens)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+def test_that_a_step_takes_as_long_as_torchs_own_benchmark_says() -> None:
+    device = environment().device("cuda")
+    config = RunConfig(batch=8, levels=(("attention", "sdpa"), ("dropout", "off"), ("precision", "bf16")))
+    with Session(config, device, download=False, report=lambda *_: None, cancelled=lambda: False) as session:
+        session.begin_segment(0)
+        loop = session.loop
+        assert isinstance(loop, TrainingLoop)
+
+        def measured_ms() -> float:
+            session.begin_segment(0)
+            for _ in range(40):
+                loop.step()
+            return statistics.median(sample.step_ms for sample in loop.collect(all_of_them=True)[10:])
+
+        measured_ms()  # kernels load, clocks settle
+        tokens = session.batches.next()[0]
+        timer = benchmark.Timer("step(run, tokens)", globals={"step": train_step, "run": session.run, "tokens": tokens})
+        # By turns, so that a clock that drifts is in both.
+        pairs = [(measured_ms(), timer.timeit(30).mean * 1e3) for _ in range(3)]
+    ours, torchs = (statistics.median(times) for times in zip(*pairs, strict=True))
+    assert ours == pytest.approx(torchs, rel=0.01)
