@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="main.py",
         description="GPT-2 Optimization Explorer. Without a command the window opens. "
-        "Also: generate-bench, train-bench, tour, window-tax, train-mini (each with --help).",
+        "Also: generate-bench, train-bench, soak, tour, window-tax, train-mini (each with --help).",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

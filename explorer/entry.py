@@ -8,6 +8,7 @@ import sys
 WITH_PARSERS_OF_THEIR_OWN = {
     "window-tax": "explorer.gui.window_tax",
     "tour": "explorer.gui.tour",
+    "soak": "explorer.gui.soak",
     "generate-bench": "explorer.cli_generate_bench",
     "train-bench": "explorer.cli_train_bench",
     "train-mini": "explorer.engine.train_mini",

@@ -11,17 +11,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
-from PySide6.QtWidgets import QAbstractButton, QApplication, QComboBox, QPlainTextEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QSpinBox
 
 from explorer.gui.app import create
+from explorer.gui.hands import choose, press, the
 from explorer.gui.loop import wait, wait_until
 from explorer.gui.main_window import MainWindow
 from explorer.optimizations.registry import baseline_levels
 from explorer.results import export
-
-Control = TypeVar("Control", bound=QWidget)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,31 +56,31 @@ def _tour(window: MainWindow, args: argparse.Namespace) -> None:
     if args.model:
         window.intent.change(model=args.model)
     _picture(window, args.out / "1-start.png")
-    _choose(window, "workload_combo", "train")
-    _press(window, "start_button")
+    choose(window, "workload_combo", "train")
+    press(window, "start_button")
     _steps(window, args.seconds, segments=1)
     _picture(window, args.out / "2-baseline.png")
     cuda = window.intent.config.device != "cpu" and window.log.runs[-1].segments[-1].config.device != "cpu"
-    _choose(window, "toggle_attention", "sdpa")
+    choose(window, "toggle_attention", "sdpa")
     _steps(window, args.seconds, segments=2)
-    _choose(window, "toggle_precision", "bf16")
+    choose(window, "toggle_precision", "bf16")
     _steps(window, args.seconds, segments=3)
-    _choose(window, "toggle_gelu", "triton" if cuda else "torch")
+    choose(window, "toggle_gelu", "triton" if cuda else "torch")
     _steps(window, args.seconds, segments=4)
-    batch = _the(window, QSpinBox, "batch_spin")
+    batch = the(window, QSpinBox, "batch_spin")
     batch.setValue(batch.value() * 2)
     _steps(window, args.seconds, segments=5)
-    _choose(window, "toggle_checkpointing", "all")
+    choose(window, "toggle_checkpointing", "all")
     _steps(window, args.seconds, segments=6)
     _picture(window, args.out / "3-trained.png")
-    _press(window, "stop_button")
+    press(window, "stop_button")
     wait_until(lambda: not window.bridge.going, window)
-    _choose(window, "workload_combo", "generate")
+    choose(window, "workload_combo", "generate")
     batch.setValue(1)
-    _press(window, "start_button")
+    press(window, "start_button")
     wait_until(lambda: not window.bridge.going, window)
     wait(500)
-    if not _the(window, QPlainTextEdit, "text_output").toPlainText().strip():
+    if not the(window, QPlainTextEdit, "text_output").toPlainText().strip():
         raise RuntimeError("generation showed no text")
     _picture(window, args.out / "4-generated.png")
     export.write_segments(args.out / "runs.csv", window.log.runs, toggles=baseline_levels())
@@ -102,31 +100,6 @@ def _steps(window: MainWindow, least_s: float, *, segments: int) -> None:
     wait_until(seen, window, least_s=least_s)
     if len(record.segments) > segments:
         raise RuntimeError(f"{len(record.segments)} segments where {segments} were expected")
-
-
-def _choose(window: MainWindow, name: str, data: str) -> None:
-    """Pick an entry of a combo box by its itemData."""
-    combo = _the(window, QComboBox, name)
-    index = combo.findData(data)
-    if index < 0:
-        raise RuntimeError(f"{name} has no entry {data}")
-    combo.setCurrentIndex(index)
-
-
-def _press(window: MainWindow, name: str) -> None:
-    _the(window, QAbstractButton, name).click()
-
-
-def _the(window: MainWindow, kind: type[Control], name: str) -> Control:
-    """The control of this name.
-
-    Raises:
-        RuntimeError: the window has none.
-    """
-    control = window.findChild(kind, name)
-    if control is None:
-        raise RuntimeError(f"the window has no {name}")
-    return control
 
 
 def _picture(window: MainWindow, path: Path) -> None:

@@ -33,7 +33,17 @@ from explorer.optimizations.registry import OPTIMIZATIONS
 
 CHINESE = catalogue("zh_CN")
 # Programs of the command line, whose words are English; names of fonts; style rules.
-NOT_WORDS = {"app.py", "loop.py", "qt_check.py", "tour.py", "window_tax.py", "speech.py", "theme.py"}
+NOT_WORDS = {
+    "app.py",
+    "hands.py",
+    "loop.py",
+    "qt_check.py",
+    "soak.py",
+    "tour.py",
+    "window_tax.py",
+    "speech.py",
+    "theme.py",
+}
 
 
 @pytest.fixture(autouse=True)
