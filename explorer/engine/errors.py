@@ -18,5 +18,16 @@ class BadRequest(ValueError):
         return " ".join(part for part in (f"{self.what}: {self.why}", self.remedy) if part)
 
 
+class Diverged(Exception):
+    """An arm of a comparison computes no numbers any more, so that its speed says nothing."""
+
+    def __init__(self, arm: str, why: str) -> None:
+        super().__init__(f"arm {arm}: {why}")
+        self.arm = arm
+        """A or B."""
+        self.why = why
+        """The step and the cause."""
+
+
 class Cancelled(Exception):
     """Stop was asked for while something long (loading, tokenizing, downloading) was going on."""

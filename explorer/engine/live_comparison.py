@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import torch
 
 from explorer.engine.delay import Delay
-from explorer.engine.errors import BadRequest, Cancelled
+from explorer.engine.errors import BadRequest, Cancelled, Diverged
 from explorer.engine.session import Session
 from explorer.engine.task import Outcome, Task
 from explorer.messages import BlockEnded, Command, Compare, Event
@@ -28,7 +28,7 @@ class LiveComparison(Task):
     """Each arm alone first, until it has settled; then blocks of both, in an order drawn by seed: ABBA or BAAB.
 
     Both arms have the same seed, so the same weights and batches. Where they do not fit into memory together they
-    are built anew for each block. Goes on until Stop.
+    are built anew for each block. Goes on until Stop, or until the loss of an arm is no number.
     """
 
     def __init__(
@@ -117,8 +117,13 @@ class LiveComparison(Task):
         )
 
     def _step(self, session: Session, arm: int) -> list[Sample]:
+        run_id = self._compare.run_ids[arm]
         if self._flag.is_set():
-            self._take(self._compare.run_ids[arm], session, all_of_them=True)
+            self._take(run_id, session, all_of_them=True)
             raise Cancelled
         session.loop.step()
-        return self._take(self._compare.run_ids[arm], session)
+        taken = self._take(run_id, session)
+        no_number = self._losses[run_id].no_number
+        if no_number is not None:
+            raise Diverged("AB"[arm], no_number)
+        return taken

@@ -16,10 +16,11 @@ class LossWatch:
     """Tells of each once a segment."""
 
     def __init__(self) -> None:
+        self.no_number: str | None = None
+        """The step and the cause, once a loss of the current segment was no number."""
         self._segment = -1
         self._last_norm = math.nan
         self._skips: list[Sample] = []
-        self._told_loss = False
         self._told_scale = False
 
     def look(self, samples: Sequence[Sample], config: RunConfig) -> list[str]:
@@ -32,14 +33,14 @@ class LossWatch:
         if sample.segment != self._segment:
             self._segment = sample.segment
             self._skips.clear()
-            self._told_loss = self._told_scale = False
+            self.no_number, self._told_scale = None, False
         if sample.skipped:
             self._skips.append(sample)
             return self._collapsed()
         skips, self._skips = self._skips, []
         norm, self._last_norm = self._last_norm, sample.grad_norm
         if not math.isfinite(sample.loss):
-            return None if self._told_loss else self._no_number(sample, norm, config)
+            return None if self.no_number is not None else self._no_number(sample, norm, config)
         if len(skips) < SKIPS or self._told_scale:
             return None
         return (
@@ -48,13 +49,13 @@ class LossWatch:
         )
 
     def _no_number(self, sample: Sample, norm_before: float, config: RunConfig) -> str:
-        self._told_loss = True
         norm = f", after a gradient norm of {norm_before:.3g}" if math.isfinite(norm_before) else ""
         clip = f"grad_clip {config.grad_clip:g}" if config.grad_clip else "no clipping of gradients"
-        return (
+        self.no_number = (
             f"step {sample.step}: the loss is {sample.loss}{norm}, at a learning rate of {config.lr:g} and {clip}: the "
-            "weights are no numbers any more. Speed and memory still hold; to train, begin anew with a lower rate"
+            "weights are no numbers any more"
         )
+        return f"{self.no_number}. Speed and memory still hold; to train, begin anew with a lower rate"
 
     def _collapsed(self) -> str | None:
         if self._told_scale or self._skips[-1].loss_scale >= 1:

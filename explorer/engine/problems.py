@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from explorer.config import RunConfig
-from explorer.engine.errors import BadRequest
+from explorer.engine.errors import BadRequest, Diverged
 from explorer.engine.out_of_memory import describe_out_of_memory, is_out_of_memory
 from explorer.messages import Problem
 from explorer.results.environment import DeviceInfo
@@ -26,6 +26,13 @@ def describe(
     match error:
         case BadRequest():
             return Problem(what=error.what, why=error.why, remedy=error.remedy, detail=detail, bad_request=True)
+        case Diverged():
+            return Problem(
+                what=f"The comparison was stopped, since arm {error.arm} computes no numbers any more",
+                why=error.why,
+                remedy="Lower the learning rate of both arms, or take another level for this one.",
+                detail=detail,
+            )
         case _ if is_out_of_memory(error):
             return describe_out_of_memory(error, config, device, before)
         case ValueError():

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
+from queue import SimpleQueue
 
+import pytest
 from failing import end_of, served
 
 from explorer.config import RunConfig
+from explorer.engine.device import environment
+from explorer.engine.live_comparison import LiveComparison
 from explorer.engine.loss_watch import LossWatch
-from explorer.messages import Event, Note, Samples
+from explorer.messages import Compare, Event, Note, RunEnded, Samples
 from explorer.results.sample import Sample
 
 
@@ -28,6 +33,26 @@ def test_that_a_rate_at_which_weights_explode_is_told_once_with_its_step(tiny: R
     assert said.startswith(f"step {first}: the loss is nan")
     assert "at a learning rate of 1 and no clipping of gradients" in said
     assert end_of(events).outcome == "completed"  # speed is still measured
+
+
+@pytest.mark.parametrize("arm", [0, 1])
+def test_that_a_comparison_ends_with_the_arm_and_the_step_at_which_its_loss_is_no_number(
+    tiny: RunConfig, arm: int
+) -> None:
+    wild = dataclasses.replace(tiny, lr=1.0, weight_decay=10.0, grad_clip=0.0)
+    events: list[Event] = []
+    command = Compare(run_ids=(1, 2), arms=(wild, tiny) if arm == 0 else (tiny, wild), block_s=0.01, block_steps=5)
+    LiveComparison(command, threading.Event(), SimpleQueue(), events.append, environment()).serve()
+    samples = [s for e in events if isinstance(e, Samples) and e.run_id == arm + 1 for s in e.samples]
+    first = next(sample.step for sample in samples if not math.isfinite(sample.loss))
+    ends = [event for event in events if isinstance(event, RunEnded)]
+    assert [end.run_id for end in ends] == [1, 2]
+    for end in ends:
+        assert end.problem is not None
+        assert (end.outcome, end.problem.bad_request, end.problem.spent) == ("failed", False, False)
+        assert f"arm {'AB'[arm]} computes no numbers any more" in end.problem.what
+        assert end.problem.why.startswith(f"step {first}: the loss is nan")
+        assert "at a learning rate of 1 and no clipping" in end.problem.why
 
 
 def test_that_a_first_loss_scale_too_large_is_told_once_it_has_halved(tiny: RunConfig) -> None:
