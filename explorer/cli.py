@@ -33,11 +33,11 @@ from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
 from explorer.experiments.script import script
 from explorer.experiments.single import run_to_end, wait_until_ready
-from explorer.messages import Event, Note, Progress, RunEnded, Samples, Start, Text
+from explorer.messages import Event, Note, Progress, RunEnded, Samples, Saved, Start, Text
 from explorer.optimizations import registry
 from explorer.optimizations.base import TIERS
 from explorer.results import environment_text, export
-from explorer.results.atomic import check_target
+from explorer.results.atomic import check_new_folder, check_target
 from explorer.results.log import RunLog
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
@@ -116,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--csv", type=Path, metavar="FILE", help="write one row a segment")
     run.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     run.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
+    run.add_argument(
+        "--save",
+        type=Path,
+        metavar="FOLDER",
+        help="write the trained model, with its tokenizer, to a new folder that transformers loads; also after Ctrl-C",
+    )
     run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
     cli_store.add_recording(run)
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
@@ -175,6 +181,10 @@ def _run(args: argparse.Namespace) -> int:
     for path in (args.csv, args.samples):
         if path is not None:
             check_target(path)
+    if args.save is not None:
+        if not train:
+            raise ValueError("--save is for training: generation changes no weights")
+        check_new_folder(args.save)
     log = RunLog()
     screen = _Screen(args, total=steps * (1 + len(then)) if train else config.max_new_tokens)
 
@@ -190,7 +200,13 @@ def _run(args: argparse.Namespace) -> int:
     try:
         wait_until_ready(worker, on_event)
         recorder.begin_run(log.begin_run(RUN_ID, config))
-        start = Start(run_id=RUN_ID, config=config, steps=steps if train else None, download=args.download)
+        start = Start(
+            run_id=RUN_ID,
+            config=config,
+            steps=steps if train else None,
+            download=args.download,
+            save_to="" if args.save is None else str(args.save.absolute()),
+        )
         ended = run_to_end(worker, start, on_event, then=then)
     except KeyboardInterrupt:
         interrupted = True
@@ -223,7 +239,7 @@ class _Screen:
     def __init__(self, args: argparse.Namespace, *, total: int) -> None:
         from tqdm import tqdm
 
-        self._stream_text = args.workload == "generate" and not args.json
+        self._stream_text = not args.json
         unit = "token" if args.workload == "generate" else "step"
         self._bar = tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
 
@@ -243,7 +259,12 @@ class _Screen:
                 print(f"note: {event.text}", file=sys.stderr)
             case Text():
                 if self._stream_text:
-                    print(event.text, end="", flush=True)
+                    if event.step is not None:
+                        self._bar.clear()
+                    print(event.told, end="", flush=True)
+            case Saved():
+                self._bar.clear()
+                print(f"model saved to {event.folder}", file=sys.stderr)
             case _:
                 pass
 

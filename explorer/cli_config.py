@@ -25,21 +25,23 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         "weights": ("random, bundled (mini) or pretrained (a folder, or the Hub's cache)", get_args(Weights)),
         "device": ("auto, cpu, cuda or cuda:N", None),
         "text": ("python, wikitext-2, or a text file", None),
-        "prompt": ("what generation begins with", None),
+        "prompt": ("what generation, and each sample of training, begins with", None),
     }
-    names = {"max_new_tokens": "--tokens"}
+    names = {"max_new_tokens": ("--tokens",), "prompt": ("--prompt", "--sample-prompt")}
     by_workload = {"batch": "8 in training, 1 in generation", "weights": "random; bundled where mini generates"}
     for field in dataclasses.fields(RunConfig):
         if field.name in ("levels", "stop"):
             continue
-        option = names.get(field.name, "--" + field.name.replace("_", "-"))
+        options = names.get(field.name, ("--" + field.name.replace("_", "-"),))
         help_text, choices = words.get(field.name, ("", None))
         if field.name in LIMITS:
             low, high = LIMITS[field.name]
             help_text = f"{low:g} to {high:g}"
+            if field.name == "sample_every":
+                help_text = f"training writes a text each so many steps, {help_text}; 0: none"
         default = by_workload.get(field.name, str(field.default).strip())
         parser.add_argument(
-            option,
+            *options,
             dest=field.name,
             type=type(field.default),
             choices=choices,

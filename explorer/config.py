@@ -20,6 +20,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "weight_decay": (0.0, 10.0),
     "grad_clip": (0.0, 1e6),
     "init_scale": (1.0, 2.0**32),
+    "sample_every": (0, 1_000_000),
     "max_new_tokens": (1, 1024),
     "temperature": (0.0, 100.0),
     "top_k": (0, 1_000_000),
@@ -58,6 +59,8 @@ class RunConfig:
     """Largest gradient norm; 0 turns clipping off."""
     init_scale: float = 65536.0
     """First loss scale of fp16's GradScaler."""
+    sample_every: int = 0
+    """In training: steps after which the model writes a text from the prompt, again and again; 0: never."""
     prompt: str = "def "
     max_new_tokens: int = 128
     temperature: float = 0.8

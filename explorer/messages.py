@@ -47,6 +47,8 @@ class Start:
     config: RunConfig
     steps: int | None = None
     download: bool = False
+    save_to: str = ""
+    """Folder that the trained model is written to when its steps are done, or stopped; empty: it is not written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,14 @@ class Reconfigure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """Write the model in training, as it is at the next step boundary, to ``folder``; answered by Saved."""
+
+    run_id: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     run_id: int
 
@@ -126,7 +136,7 @@ class Shutdown:
 Work = Start | Compare | Verify | Bench
 """What takes its time and ends with RunEnded."""
 
-Command = Work | Reconfigure | Stop | Shutdown
+Command = Work | Reconfigure | Save | Stop | Shutdown
 
 # ---- events: from the worker
 
@@ -217,6 +227,22 @@ class Text:
 
     run_id: int
     text: str
+    step: int | None = None
+    """Of a sample, which is a whole text with its prompt: how many steps the model that wrote it had been trained."""
+
+    @property
+    def told(self) -> str:
+        """The text as it is kept and printed: a sample with its step over it."""
+        return self.text if self.step is None else f"--- step {self.step}\n{self.text}\n\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A model was written to ``folder``, or why not; the run goes on."""
+
+    run_id: int
+    folder: str
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +298,7 @@ Event = (
     | Profiled
     | Benched
     | Text
+    | Saved
     | Refused
     | RunEnded
     | WorkerLost

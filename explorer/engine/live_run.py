@@ -5,19 +5,35 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from explorer.config import RunConfig
+from explorer.engine import saving
 from explorer.engine.errors import BadRequest
 from explorer.engine.problems import describe
+from explorer.engine.runner import RUN_IS_OVER
 from explorer.engine.session import Session
 from explorer.engine.task import Outcome, Task
-from explorer.messages import Bench, Command, Compare, Event, Reconfigure, Refused, Shutdown, Start, Verify
+from explorer.messages import (
+    Bench,
+    Command,
+    Compare,
+    Event,
+    Reconfigure,
+    Refused,
+    Save,
+    Saved,
+    Shutdown,
+    Start,
+    Text,
+    Verify,
+)
 from explorer.optimizations import registry
 from explorer.results.environment import DeviceInfo, Environment
 
 
 class LiveRun(Task):
-    """Steps until they are enough or Stop comes; Reconfigure is read between them."""
+    """Steps until they are enough or Stop comes; Reconfigure and Save are read between them."""
 
     def __init__(
         self,
@@ -31,13 +47,21 @@ class LiveRun(Task):
         self._id = start.run_id
         self._steps_wanted = start.steps
         self._segments = 0
+        self._save_to = start.save_to
+        self._saves: list[str] = []
+        """Folders that the model is to be written to at the next step boundary."""
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
+        if self._save_to:
+            saving.check(self._config, Path(self._save_to))
         self._look_at(device)
         with self._open(self._config, device) as session:
             self._begin_segment(session, ())
             try:
-                return self._steps(session)
+                outcome = self._steps(session)
+                if self._save_to:
+                    self._save(session, self._save_to)
+                return outcome
             finally:
                 self._send_held()
 
@@ -50,11 +74,16 @@ class LiveRun(Task):
             change = self._latest_change()
             if change is not None:
                 self._reconfigure(session, change)
+            if self._saves:
+                self._save_all(session)
             if session.loop.finished or (steps is not None and session.loop.next_step >= steps):
                 self._take(self._id, session, all_of_them=True, at_the_end=True)
                 return "completed"
             session.loop.step()
             self._take(self._id, session)
+            every = session.config.sample_every
+            if every and session.config.workload == "train" and session.loop.next_step % every == 0:
+                self._sample(session)
 
     def _latest_change(self) -> RunConfig | None:
         """The newest setting asked for since the last step; those between were never run and need not be."""
@@ -67,6 +96,10 @@ class LiveRun(Task):
             match command:
                 case Reconfigure():
                     latest = command.config if command.run_id == self._id else latest
+                case Save() if command.run_id == self._id:
+                    self._saves.append(command.folder)
+                case Save():
+                    self._emit(Saved(run_id=command.run_id, folder=command.folder, problem=RUN_IS_OVER))
                 case Start() | Compare() | Verify() | Bench():
                     self._later.append(command)
                 case Shutdown():
@@ -94,6 +127,30 @@ class LiveRun(Task):
             session.change_to(before)
             self._begin_segment(session, ())
             self._emit(Refused(run_id=self._id, config=before, problem=describe(error, wanted)))
+
+    def _sample(self, session: Session) -> None:
+        """Have the model in training write a text, outside of what is timed."""
+        self._take(self._id, session, all_of_them=True)
+        step = session.loop.next_step
+        self._report("writing a sample", None, None, "")
+        text = session.sample_text(asked_to_stop=self._flag.is_set)
+        self._emit(Text(run_id=self._id, text=session.config.prompt + text, step=step))
+
+    def _save_all(self, session: Session) -> None:
+        """Write the model wherever it was asked for, outside of what is timed; the run goes on, also where it fails."""
+        self._take(self._id, session, all_of_them=True)
+        for folder in self._saves:
+            try:
+                saving.check(session.config, Path(folder))
+                self._save(session, folder)
+            except (BadRequest, RuntimeError) as error:
+                self._emit(Saved(run_id=self._id, folder=folder, problem=describe(error, session.config)))
+        self._saves.clear()
+
+    def _save(self, session: Session, folder: str) -> None:
+        self._report("saving the model", None, None, "")
+        session.save_model(Path(folder))
+        self._emit(Saved(run_id=self._id, folder=folder))
 
     def _begin_segment(self, session: Session, changes: tuple[str, ...]) -> None:
         session.begin_segment(self._segments)

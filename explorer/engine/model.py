@@ -67,7 +67,7 @@ def load(
             if folder is None:
                 folder = hub.snapshot(config.model, download=download, progress=progress, cancelled=cancelled)
             shape, text = gpt2_config(folder), tokenizer.for_model(folder)
-            weights = read_weights(folder, _parameter_shapes(shape))
+            weights = read_weights(folder, parameter_shapes(shape))
     _check_fits(config, shape, text)
     shape.bos_token_id = shape.eos_token_id = text.end_id
     model = _assemble(shape, weights, device, progress, cancelled)
@@ -123,7 +123,7 @@ def _random_weights(shape: GPT2Config, seed: int) -> Weights:
     Each tensor has its own generator, from (seed, its place): tensors are drawn on all cores in any order, and the
     caller's random state is not touched.
     """
-    shapes = _parameter_shapes(shape)
+    shapes = parameter_shapes(shape)
 
     def draw(place: int, name: str, size: torch.Size) -> torch.Tensor:
         if name.endswith(".bias"):
@@ -150,10 +150,11 @@ def _bundled_weights(shape: GPT2Config) -> Weights:
     if not resource.is_file():
         raise BadRequest("weights=bundled", "no bundled weights come with this copy", "Use weights=random.")
     with as_file(resource) as path:
-        yield from read_weight_files((path,), _parameter_shapes(shape))
+        yield from read_weight_files((path,), parameter_shapes(shape))
 
 
-def _parameter_shapes(shape: GPT2Config) -> Mapping[str, torch.Size]:
+def parameter_shapes(shape: GPT2Config) -> Mapping[str, torch.Size]:
+    """Each parameter's name and size, without the head's, which is the embedding's."""
     return {name: parameter.shape for name, parameter in _on_meta(shape).named_parameters()}
 
 
@@ -166,8 +167,7 @@ def _assemble(
     shape: GPT2Config, weights: Weights, device: torch.device, progress: Report, cancelled: Callable[[], bool]
 ) -> GPT2LMHeadModel:
     """The model with ``weights`` on ``device``, filled tensor by tensor so that no second copy is held."""
-    model = _on_meta(shape)
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = sum(size.numel() for size in parameter_shapes(shape).values())
     state, done = {}, 0
     for name, tensor in weights:
         if cancelled():
@@ -175,6 +175,12 @@ def _assemble(
         state[name] = tensor.to(device)
         done += tensor.numel()
         progress("Loading the model", done / 1e6, total / 1e6, "M parameters")
+    return assembled(shape, state)
+
+
+def assembled(shape: GPT2Config, state: Mapping[str, torch.Tensor]) -> GPT2LMHeadModel:
+    """The model, in training mode, that has the tensors of ``state`` for its parameters: see ``parameter_shapes``."""
+    model = _on_meta(shape)
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
     # transformers finds no loss for GPT-2's class name, takes this one, and warns.

@@ -13,7 +13,10 @@ from explorer.messages import (
     Command,
     Compare,
     Event,
+    Problem,
     Reconfigure,
+    Save,
+    Saved,
     Shutdown,
     Start,
     Stop,
@@ -21,6 +24,8 @@ from explorer.messages import (
     Work,
     WorkerReady,
 )
+
+RUN_IS_OVER = Problem(what="Not saved", why="its run has ended meanwhile", remedy="Save while a model trains.")
 
 
 class Runner:
@@ -49,7 +54,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Verify() | Bench() | Reconfigure():
+            case Start() | Compare() | Verify() | Bench() | Reconfigure() | Save():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -103,6 +108,8 @@ class Runner:
                     self._forget(command.run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile
+                case Save():
+                    self._emit(Saved(run_id=command.run_id, folder=command.folder, problem=RUN_IS_OVER))
                 case Shutdown():
                     return
                 case Stop():

@@ -6,17 +6,19 @@ import dataclasses
 import gc
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 
 import torch
 
 from explorer.config import RunConfig
-from explorer.engine import data, model
+from explorer.engine import data, model, saving
 from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.no_waits import no_waits
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.training import TrainingLoop, make_optimizer
+from explorer.engine.training_text import sample_text
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 from explorer.results.environment import DeviceInfo
@@ -90,6 +92,8 @@ class Session:
             torch.manual_seed(config.seed)
             self.run = Run(config=config, device=torch_device, model=loaded.model)
             self._positions = loaded.positions
+            self._tokenizer = loaded.tokenizer
+            self._telemetry = telemetry
             multiplied = sum(parameter.numel() for parameter in loaded.model.parameters())
             # Before any toggle is entered: what the model asks for, not what a setting makes of it.
             self._multiplied = multiplied - loaded.model.transformer.wpe.weight.numel()
@@ -165,6 +169,29 @@ class Session:
         assert isinstance(self.loop, TrainingLoop)
         registry.enter_process_wide(self._process_wide, self.run)
         self.loop.begin_block(block, alone=alone)
+
+    def sample_text(self, *, asked_to_stop: Callable[[], bool]) -> str:
+        """What the model in training writes now, by the settings of generation. All steps must have been collected.
+
+        Nothing of the training changes, and no step's time has it in.
+        """
+        assert isinstance(self.loop, TrainingLoop)
+        text = sample_text(self.run, self._tokenizer, self._positions, self._telemetry, asked_to_stop=asked_to_stop)
+        self.loop.go_on()
+        return text
+
+    def save_model(self, folder: Path) -> None:
+        """Write the model as it is trained by now, outside of any step's time. All steps must have been collected.
+
+        Raises:
+            BadRequest: ``folder`` is there and not empty, or cannot be made.
+            RuntimeError: the disk is full or fails.
+        """
+        assert isinstance(self.loop, TrainingLoop)
+        try:
+            saving.save(self.run.model, self._tokenizer, folder)
+        finally:
+            self.loop.go_on()
 
     def accept(self, config: RunConfig) -> RunConfig:
         """``config`` as ``change_to`` will take it.

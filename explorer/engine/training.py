@@ -114,9 +114,13 @@ class TrainingLoop:
         Its first step does not count: caches are cold. ``alone``: whether memory peaks are this run's only.
         """
         self._block, self._alone = block, alone
+        self.go_on()
+        self._began_s = time.perf_counter()
+
+    def go_on(self) -> None:
+        """Time from here on: what came since the last step is part of none, and the next one does not count."""
         self._after_pause = True
         self._pipeline.restart()
-        self._began_s = time.perf_counter()
 
     def advance(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """``train_step`` on ``tokens`` as the run has it: launched one by one, or replayed."""

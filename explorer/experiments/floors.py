@@ -21,7 +21,18 @@ from explorer.results.blocks import Blocks
 from explorer.results.environment import Environment
 from explorer.results.floor import ASSUMED_FLOOR, AgainstItself, Floor
 
-_NO_PART = ("device", "seed", "prompt", "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop")
+_NO_PART = (
+    "device",
+    "seed",
+    "sample_every",
+    "prompt",
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "repetition_penalty",
+    "stop",
+)
 """Fields of a configuration that a training step's time does not depend on, or that the key has otherwise."""
 
 

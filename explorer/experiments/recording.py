@@ -15,6 +15,7 @@ from explorer.messages import (
     Refused,
     RunEnded,
     Samples,
+    Saved,
     SegmentStarted,
     Text,
     WorkerLost,
@@ -40,7 +41,7 @@ def record(log: RunLog, event: Event) -> None:
         case Note() if log.begun(event.run_id):
             log.note(event.run_id, event.text)
         case Text():
-            log.append_text(event.run_id, event.text)
+            log.append_text(event.run_id, event.told)
         case RunEnded() if log.begun(event.run_id):
             log.end(event.run_id, event.outcome, None if event.problem is None else str(event.problem))
         case WorkerLost():
@@ -50,7 +51,7 @@ def record(log: RunLog, event: Event) -> None:
                     log.end(run.run_id, "failed", _lost(event))
         case RunEnded() | Note():
             pass  # Of checks, which are no runs.
-        case Progress() | Refused() | BlockEnded() | ParityChecked() | Profiled() | Benched():
+        case Progress() | Refused() | Saved() | BlockEnded() | ParityChecked() | Profiled() | Benched():
             pass  # Passing states: shown, not kept.
         case _:
             assert_never(event)

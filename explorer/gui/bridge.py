@@ -27,6 +27,8 @@ from explorer.messages import (
     Refused,
     RunEnded,
     Samples,
+    Save,
+    Saved,
     SegmentStarted,
     Start,
     Stop,
@@ -61,8 +63,10 @@ class Bridge(QObject):
     """SegmentStarted"""
     samples = Signal(int, list)
     """run id, Samples in order: all that came since the last batch of this run"""
-    text = Signal(int, str)
-    """run id, text to append"""
+    text = Signal(object)
+    """Text"""
+    saved = Signal(object)
+    """Saved"""
     refused = Signal(object)
     """Refused"""
     run_ended = Signal(object)
@@ -183,6 +187,12 @@ class Bridge(QObject):
         elif self._worker is not None:
             self._worker.send(Reconfigure(run_id=self._run_id, config=config))
 
+    def save(self, folder: str) -> None:
+        """Have the model in training written to ``folder`` at the run's next step boundary."""
+        assert self._running is not None
+        if self._worker is not None:
+            self._worker.send(Save(run_id=self._run_id, folder=folder))
+
     def stop(self) -> None:
         """Ask what is going to end at its next step."""
         if self._waiting is not None:
@@ -267,7 +277,9 @@ class Bridge(QObject):
             case Samples():
                 self.samples.emit(event.run_id, list(event.samples))
             case Text():
-                self.text.emit(event.run_id, event.text)
+                self.text.emit(event)
+            case Saved():
+                self.saved.emit(event)
             case Refused():
                 if self._running is not None:
                     self._running = dataclasses.replace(event.config, device=self._running.device)

@@ -14,7 +14,7 @@ def merged(events: list[Event]) -> list[Event]:
         match last, event:
             case Samples(), Samples() if last.run_id == event.run_id:
                 result[-1] = Samples(run_id=event.run_id, samples=last.samples + event.samples)
-            case Text(), Text() if last.run_id == event.run_id:
+            case Text(step=None), Text(step=None) if last.run_id == event.run_id:
                 result[-1] = Text(run_id=event.run_id, text=last.text + event.text)
             case _:
                 result.append(event)

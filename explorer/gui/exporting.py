@@ -70,6 +70,13 @@ class Exporter:
             filters="PNG (*.png);;SVG (*.svg)",
         )
 
+    def model_folder(self) -> str:
+        """The new folder that the person names for a model; empty where none."""
+        chosen, _ = QFileDialog.getSaveFileName(
+            self._parent, tr("Save the model as a new folder"), str(self._folder / "model")
+        )
+        return chosen
+
     def save_settings(self, config: RunConfig) -> None:
         """All settings as TOML."""
 

@@ -226,6 +226,7 @@ class MainWindow(QMainWindow):
         menus.add_file(
             open_settings=open_settings,
             save_settings=lambda: exporter.save_settings(self.intent.config),
+            save_model=lambda: self.control.save_model(exporter.model_folder),
             save_picture=lambda: exporter.save_picture(self._views.current()),
             export=exporter.export_segments,
             export_steps=exporter.export_steps,

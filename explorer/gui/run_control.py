@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -16,7 +17,7 @@ from explorer.gui.message_bar import MessageBar, problem_words
 from explorer.gui.panels import Panels
 from explorer.gui.run_bar import LOCKED_IN_RUN
 from explorer.gui.settings import default_config
-from explorer.messages import Note, Problem, Progress, Refused, RunEnded, SegmentStarted
+from explorer.messages import Note, Problem, Progress, Refused, RunEnded, Saved, SegmentStarted, Text
 from explorer.models import MODELS
 from explorer.optimizations.registry import problems
 from explorer.results.environment import DeviceInfo, Environment
@@ -24,7 +25,11 @@ from explorer.results.sample import Sample
 
 TABLE_EVERY_MS = 250
 # Beside what the bar locks: a prompt and a first loss scale are used once, when a run begins.
-FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale"}
+FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale", "sample_every"}
+# A new segment, which compiles anew, is too much for a training run whose samples alone would change.
+FIXED_IN_TRAINING = FIXED_IN_RUN | {
+    *("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop"),
+}
 
 
 class RunControl(QObject):
@@ -68,7 +73,8 @@ class RunControl(QObject):
         bridge.noted.connect(self._noted)
         bridge.segment_started.connect(self._segment)
         bridge.samples.connect(self._samples)
-        bridge.text.connect(lambda _run, text: panels.text.append_text(text))
+        bridge.text.connect(self._text)
+        bridge.saved.connect(self._saved)
         bridge.refused.connect(self._refused)
         bridge.run_ended.connect(self._ended)
         bridge.experiment_started.connect(self._notes.clear)
@@ -88,6 +94,18 @@ class RunControl(QObject):
         """End the run that is going, at its next step."""
         if self._bridge.going and self._bridge.state != "stopping":
             self._bridge.stop()
+
+    def save_model(self, ask: Callable[[], str]) -> None:
+        """Have the model in training written to the folder that ``ask`` gives, or say why it cannot."""
+        running = self._bridge.running
+        if running is None or running.workload != "train":
+            self._messages.show_message(
+                tr("A model can be saved while it trains: start a training run first."), severity="warning"
+            )
+        else:
+            folder = ask()
+            if folder and self._bridge.running is not None:
+                self._bridge.save(folder)
 
     def undo(self) -> None:
         """Take the last change of a setting back."""
@@ -161,7 +179,8 @@ class RunControl(QObject):
             if not self._bridge.going and (not self._taught or new.workload != old.workload):
                 self._messages.show_message(hints.first_step(new))
             return
-        wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in FIXED_IN_RUN})
+        fixed = FIXED_IN_TRAINING if running.workload == "train" else FIXED_IN_RUN
+        wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in fixed})
         device = self.device()
         found = problems(wanted, device) if device is not None else {}
         if found:
@@ -204,7 +223,7 @@ class RunControl(QObject):
         self._panels.plots.begin_run(run_id, config)
         if self._bridge.state == "starting":
             self._panels.plots.show_progress(tr("Waiting for the worker to start…"))
-        if config.workload == "generate":
+        if config.workload == "generate" or config.sample_every:
             self._panels.text.begin_run(config, run_id=run_id)
         self._panels.runs.refresh()
         self._table.start()
@@ -213,6 +232,18 @@ class RunControl(QObject):
     def _progress(self, event: Progress) -> None:
         if event.run_id == self._run_id:
             self._panels.plots.show_progress(hints.progress(event))
+
+    def _text(self, event: Text) -> None:
+        if event.step is None:
+            self._panels.text.append_text(event.text)
+        else:
+            self._panels.text.append_sample(event.step, event.text)
+
+    def _saved(self, event: Saved) -> None:
+        if event.problem is None:
+            self._messages.show_message(tr("Saved the model to {folder}.", folder=event.folder), severity="hint")
+        else:
+            self._messages.show_problem(event.problem)
 
     def _noted(self, event: Note) -> None:
         # Both arms of a comparison are told of what befalls the machine.

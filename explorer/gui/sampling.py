@@ -21,7 +21,8 @@ from explorer.config import LIMITS, RunConfig, Workload
 from explorer.gui.language import later, tr
 from explorer.gui.wording import keep
 
-TRAIN_REASON = later("Used in generation only; the workload is train.")
+TRAIN_REASON = later("Not used: the workload is train, and no samples of it are wanted.")
+GENERATE_REASON = later("Used in training only.")
 STOP_HELP = later(
     "The text ends before the first of these strings. | stands between two of them; \\n is a new line, \\t a tab, "
     "\\| and \\\\ the signs themselves."
@@ -31,7 +32,7 @@ GREEDY_REASON = later("Not used at temperature 0: the likeliest token is always 
 
 
 class SamplingControls(QWidget):
-    """Five spin boxes and a line; those that play no part are greyed and say why."""
+    """Six spin boxes and a line; those that play no part are greyed and say why."""
 
     changed = Signal()
     """The person changed one of them."""
@@ -44,7 +45,12 @@ class SamplingControls(QWidget):
         self.top_p_spin = QDoubleSpinBox()
         self.penalty_spin = QDoubleSpinBox()
         self.stop_edit = QLineEdit()
-        for name, whole in (("max_new_tokens", self.max_new_tokens_spin), ("top_k", self.top_k_spin)):
+        self.sample_every_spin = QSpinBox()
+        for name, whole in (
+            ("max_new_tokens", self.max_new_tokens_spin),
+            ("top_k", self.top_k_spin),
+            ("sample_every", self.sample_every_spin),
+        ):
             low, high = LIMITS[name]
             whole.setRange(int(low), int(high))
             whole.valueChanged.connect(self._edited)
@@ -61,6 +67,8 @@ class SamplingControls(QWidget):
         self.penalty_spin.setSingleStep(0.05)
         keep(self.temperature_spin.setSpecialValueText, "greedy")
         keep(self.top_k_spin.setSpecialValueText, "off")
+        self.sample_every_spin.setSingleStep(10)
+        keep(self.sample_every_spin.setSpecialValueText, "never")
         self._workload: Workload = "generate"
         self._help: dict[QAbstractSpinBox, str] = {}
         grid = QGridLayout(self)
@@ -105,6 +113,15 @@ class SamplingControls(QWidget):
                         "multiplied where they are negative; 1 turns it off."
                     ),
                 ),
+                (
+                    "sample_every",
+                    later("Sample each"),
+                    self.sample_every_spin,
+                    later(
+                        "While a model trains it writes a text from the prompt each so many steps, which are not timed "
+                        "with it. Used from the next Start on."
+                    ),
+                ),
             )
         ):
             spin.setObjectName(f"{name}_spin")
@@ -118,8 +135,9 @@ class SamplingControls(QWidget):
             label = QLabel()
             keep(label.setText, words)
             label.setBuddy(spin)
-            grid.addWidget(label, index // 2, 2 * (index % 2))
-            grid.addWidget(spin, index // 2, 2 * (index % 2) + 1)
+            row, column = (3, 0) if spin is self.sample_every_spin else divmod(index, 2)
+            grid.addWidget(label, row, 2 * column)
+            grid.addWidget(spin, row, 2 * column + 1)
         self.stop_edit.setObjectName("stop_edit")
         keep(self.stop_edit.setAccessibleName, "Stop before")
         self.stop_edit.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
@@ -137,7 +155,11 @@ class SamplingControls(QWidget):
         """Show the settings of ``config`` without reporting them as changed."""
         self._workload = config.workload
         blockers = [QSignalBlocker(spin) for spin in self._help]
-        for whole, value in ((self.max_new_tokens_spin, config.max_new_tokens), (self.top_k_spin, config.top_k)):
+        for whole, value in (
+            (self.max_new_tokens_spin, config.max_new_tokens),
+            (self.top_k_spin, config.top_k),
+            (self.sample_every_spin, config.sample_every),
+        ):
             if whole.value() != value:
                 whole.setValue(value)
         for part, number in (
@@ -154,13 +176,14 @@ class SamplingControls(QWidget):
         self._show_use()
 
     def settings(self) -> dict[str, int | float | tuple[str, ...]]:
-        """max_new_tokens, temperature, top_k, top_p, repetition_penalty and stop as they stand."""
+        """max_new_tokens, temperature, top_k, top_p, repetition_penalty, sample_every and stop as they stand."""
         return {
             "max_new_tokens": self.max_new_tokens_spin.value(),
             "temperature": self.temperature_spin.value(),
             "top_k": self.top_k_spin.value(),
             "top_p": self.top_p_spin.value(),
             "repetition_penalty": self.penalty_spin.value(),
+            "sample_every": self.sample_every_spin.value(),
             "stop": strings_typed(self.stop_edit.text()),
         }
 
@@ -170,16 +193,19 @@ class SamplingControls(QWidget):
 
     def _show_use(self) -> None:
         trains = self._workload == "train"
+        idle = trains and self.sample_every_spin.value() == 0
         greedy = self.temperature_spin.value() == 0
         for spin, meaning in self._help.items():
-            unused = TRAIN_REASON if trains else ""
-            if not trains and greedy and spin in (self.top_k_spin, self.top_p_spin):
+            unused = TRAIN_REASON if idle else ""
+            if spin is self.sample_every_spin:
+                unused = "" if trains else GENERATE_REASON
+            elif not idle and greedy and spin in (self.top_k_spin, self.top_p_spin):
                 unused = GREEDY_REASON
             spin.setEnabled(not unused)
             spin.setToolTip(f"{tr(meaning)}\n{tr(unused) if unused else ''}".strip())
             spin.setAccessibleDescription(spin.toolTip())
-        self.stop_edit.setEnabled(not trains)
-        self.stop_edit.setToolTip(f"{tr(STOP_HELP)}\n{tr(TRAIN_REASON) if trains else ''}".strip())
+        self.stop_edit.setEnabled(not idle)
+        self.stop_edit.setToolTip(f"{tr(STOP_HELP)}\n{tr(TRAIN_REASON) if idle else ''}".strip())
         self.stop_edit.setAccessibleDescription(self.stop_edit.toolTip())
 
 

@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QResizeE
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
-from explorer.gui.language import later
+from explorer.gui.language import later, tr
 from explorer.gui.palette import NOTHING, milliseconds, monospace, si_number, theme
 from explorer.gui.prompt_history import PromptHistory
 from explorer.gui.readout import Caption, Readout
@@ -33,6 +33,7 @@ LATENCIES = 4096
 """Tokens that p50 and p99 are over, the newest: four times the longest text that one run makes."""
 
 GENERATE_WORDS = later("Press Start (F5): the text appears here, token by token.")
+SAMPLE_WORDS = later("Press Start (F5): what the model has learned to write appears here, each time after some steps.")
 TRAIN_WORDS = later("A training run makes no text. Set the workload to generate and press Start (F5): it appears here.")
 
 
@@ -115,10 +116,16 @@ class TextPanel(QWidget):
             with QSignalBlocker(self.prompt_edit):
                 self.prompt_edit.setPlainText(config.prompt)
         self.sampling.set_config(config)
-        keep(self.text_output.setPlaceholderText, GENERATE_WORDS if config.workload == "generate" else TRAIN_WORDS)
+        words = SAMPLE_WORDS if config.sample_every else TRAIN_WORDS
+        if config.workload == "generate":
+            words = GENERATE_WORDS
+        keep(self.text_output.setPlaceholderText, words)
 
     def begin_run(self, config: RunConfig, *, run_id: int = 0) -> None:
-        """Clear text and figures; show the prompt of a generation run, and draw in the colour of ``run_id``."""
+        """Clear figures, and the text where the run is to write some; show the prompt of a generation run.
+
+        What is drawn has the colour of ``run_id``.
+        """
         self.times.set_run(run_id)
         self._recent.clear()
         self._token_ms.clear()
@@ -126,17 +133,23 @@ class TextPanel(QWidget):
         self._first_token_ms = float("nan")
         self._show_figures()
         self._generates = config.workload == "generate"
-        if not self._generates:
+        if not (self._generates or config.sample_every):
             return
         self.text_output.clear()
-        self._text, self._line_length = [], 0
+        self._text, self._line_length, self._prompt_length = [], 0, 0
         self.history.add(config.prompt)
-        self._prompt_length = len(config.prompt)
-        self._append(config.prompt, self._prompt_format())
+        if self._generates:
+            self._prompt_length = len(config.prompt)
+            self._append(config.prompt, self._prompt_format())
 
     def append_text(self, text: str) -> None:
         """Add ``text`` at the end, and stay there unless the person has scrolled up."""
         self._append(text, QTextCharFormat())
+
+    def append_sample(self, step: int, text: str) -> None:
+        """Add a text that a model in training wrote after ``step`` steps, prompt included, with a line over it."""
+        self._append(tr("— after step {step} —", step=f"{step:,}") + "\n", self._prompt_format())
+        self._append(f"{text}\n\n", QTextCharFormat())
 
     def add_samples(self, samples: Sequence[Sample]) -> None:
         """Take in what each token took; readouts change four times a second at most."""

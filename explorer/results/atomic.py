@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,6 +63,54 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         raise RuntimeError(f"{path} could not be written: {why}") from error
+
+
+def check_new_folder(path: Path) -> None:
+    """See before a long run whether its result can become the folder ``path``.
+
+    Raises:
+        ValueError: ``path`` is a file or a folder with something in it, or the folder around it is missing or closed.
+    """
+    if path.is_dir():
+        if any(path.iterdir()):
+            raise ValueError(f"{path} is there and not empty; name another folder, or empty it first")
+    elif path.exists() or path.is_symlink():
+        raise ValueError(f"{path} is no folder; choose another name")
+    around = path.absolute().parent
+    if not around.is_dir():
+        raise ValueError(f"the folder {around} is not there; make it first or choose another")
+    if not os.access(around, os.W_OK):
+        raise ValueError(f"no permission to write to {around}; choose another folder")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write files into; on leaving it becomes ``path``, in one step and flushed to the disk.
+
+    When the body or the disk fails, nothing is left and ``path`` is as it was: absent, or empty.
+
+    Raises:
+        ValueError: as ``check_new_folder``.
+        RuntimeError: the disk is full or fails.
+    """
+    check_new_folder(path)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as written:
+                    os.fsync(written.fileno())
+        if target.is_dir():
+            target.rmdir()  # which only an empty one lets happen
+        os.replace(temporary, target)
+    except OSError as error:
+        why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+        raise RuntimeError(f"{path} could not be written: {why}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _is_special(path: Path) -> bool:

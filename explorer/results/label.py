@@ -30,7 +30,7 @@ def label(config: RunConfig, *, reference: RunConfig, toggles: Mapping[str, str]
         f"+ {name} {config.level(name)}" for name, first in toggles.items() if (config.level(name) or first) != first
     ]
     others = {"train": _ONLY["generate"], "generate": _ONLY["train"]}[config.workload]
-    ignored = {"workload", "levels", *others}
+    ignored = {"workload", "levels", "sample_every", *others}
     if config.workload != reference.workload:
         ignored |= _ONLY[config.workload]
     settings: list[str] = [config.workload] if config.workload != reference.workload else []

@@ -59,6 +59,26 @@ def test_that_a_run_writes_a_row_a_segment_and_a_row_a_step(
     assert f"{table['tokens_per_s_median'][0]:,.0f} tokens/s" in printed[0]
 
 
+def test_that_training_prints_samples_and_saves_its_model(
+    train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    sampled = ["--steps", "5", "--sample-every", "2", "--sample-prompt", "def g", "--tokens", "4"]
+    assert main([*train, *sampled, "--save", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("--- step 2\ndef g")
+    assert "\n--- step 4\ndef g" in printed.out
+    assert f"model saved to {folder}" in printed.err
+    # What was saved is a model to go on with.
+    again = [*train, "--steps", "1", "--model", str(folder), "--weights", "pretrained"]
+    assert main(again) == 0
+    capsys.readouterr()
+    assert main([*again, "--save", str(folder)]) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert main([*train, "--workload", "generate", "--save", str(tmp_path / "new")]) == 2
+    assert "generation changes no weights" in capsys.readouterr().err
+
+
 def test_that_what_disturbs_the_machine_is_said_first_and_kept(
     train: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from worker_talk import Talk
 
 from explorer.config import RunConfig
@@ -21,6 +23,8 @@ from explorer.messages import (
     Reconfigure,
     Refused,
     Samples,
+    Save,
+    Saved,
     Start,
     Stop,
     Text,
@@ -159,6 +163,36 @@ def test_that_a_stop_sent_before_the_run_began_is_not_lost(talk: Talk, tiny: Run
         talk.worker.send(Start(run_id=run, config=tiny))
         talk.worker.send(Stop(run_id=run))
         assert talk.ended(run).outcome == "stopped"
+
+
+def test_that_a_model_in_training_writes_samples_and_is_saved_between_steps(
+    talk: Talk, tiny: RunConfig, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(tiny, sample_every=3, prompt="def f", max_new_tokens=5)
+    run, over = next(_ids), tmp_path / "over"
+    talk.worker.send(Start(run_id=run, config=config, save_to=str(tmp_path / "end")))
+    talk.until(lambda e: isinstance(e, Text) and e.step == 3)
+    talk.worker.send(Save(run_id=run, folder=str(tmp_path / "midway")))
+    saved = talk.until(lambda e: isinstance(e, Saved))
+    talk.worker.send(Save(run_id=run, folder=str(tmp_path / "midway")))
+    refused = talk.until(lambda e: isinstance(e, Saved))
+    talk.until(lambda e: isinstance(e, Text) and e.step >= 9)
+    talk.worker.send(Stop(run_id=run))
+    assert talk.ended(run).outcome == "stopped"
+    assert saved == Saved(run_id=run, folder=str(tmp_path / "midway"))
+    assert "not empty" in str(refused.problem)
+    texts = [e for e in talk.events if isinstance(e, Text)]
+    assert [e.step for e in texts] == list(range(3, 3 * len(texts) + 1, 3))
+    assert all(e.text.startswith("def f") and len(e.text) > 5 for e in texts)
+    samples = talk.samples(run)
+    assert [s.step for s in samples] == list(range(len(samples)))
+    assert {s.segment for s in samples} == {0}
+    ways = [load_file(tmp_path / name / "model.safetensors") for name in ("midway", "end")]
+    assert any(not torch.equal(tensor, ways[1][name]) for name, tensor in ways[0].items())
+    talk.worker.send(Save(run_id=run, folder=str(over)))
+    late = talk.until(lambda e: isinstance(e, Saved))
+    assert "ended" in str(late.problem)
+    assert not over.exists()
 
 
 def test_that_generation_streams_text_and_ends_by_itself(talk: Talk, tiny: RunConfig) -> None:

@@ -11,7 +11,7 @@ import pyqtgraph as pg
 import pytest
 from made_samples import steps
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QFont, QGuiApplication, QTextCursor
+from PySide6.QtGui import QAction, QFont, QGuiApplication, QTextCursor
 from PySide6.QtWidgets import QDoubleSpinBox, QFileDialog, QLineEdit, QPlainTextEdit, QPushButton, QSpinBox
 from pytestqt.qtbot import QtBot
 from window_bench import Bench
@@ -20,7 +20,7 @@ from explorer.config import RunConfig
 from explorer.gui.palette import DARK, LIGHT
 from explorer.gui.sampling import as_typed, strings_typed
 from explorer.gui.text_panel import LONGEST_LINE, TextPanel
-from explorer.messages import Text
+from explorer.messages import Problem, Reconfigure, Save, Saved, Text
 
 GENERATE = RunConfig(workload="generate", prompt="def f(x):", device="cpu", batch=1)
 
@@ -123,7 +123,7 @@ def test_that_an_edit_reports_every_setting(panel: TextPanel, qtbot: QtBot) -> N
     with qtbot.waitSignal(panel.settings_changed) as asked:
         prompt.setPlainText("class A:")
     expected = {"prompt": "class A:", "max_new_tokens": 128, "temperature": 0.8, "top_k": 50, "top_p": 1.0}
-    expected |= {"repetition_penalty": 1.0, "stop": ()}
+    expected |= {"repetition_penalty": 1.0, "stop": (), "sample_every": 0}
     assert asked.args == [expected]
     with qtbot.waitSignal(panel.settings_changed) as asked:
         panel.findChild(QDoubleSpinBox, "top_p_spin").setValue(0.9)
@@ -175,6 +175,22 @@ def test_that_sampling_is_greyed_with_words_in_training_and_the_prompt_is_not(pa
     assert "workload is train" in spin.accessibleDescription()
     assert panel.findChild(QPlainTextEdit, "prompt_edit").isEnabled()
     assert "training run makes no text" in output(panel).placeholderText()
+
+
+def test_that_samples_of_training_stand_under_their_steps(panel: TextPanel) -> None:
+    config = RunConfig(sample_every=50, prompt="def ")
+    panel.set_config(config)
+    assert panel.findChild(QDoubleSpinBox, "temperature_spin").isEnabled()
+    assert panel.findChild(QSpinBox, "sample_every_spin").value() == 50
+    panel.begin_run(GENERATE)
+    panel.begin_run(config)
+    panel.append_sample(50, "def x y")
+    panel.append_sample(1100, "def main():\n    pass")
+    expected = "— after step 50 —\ndef x y\n\n— after step 1,100 —\ndef main():\n    pass\n\n"
+    assert output(panel).toPlainText() == panel.text() == expected
+    panel.set_config(dataclasses.replace(GENERATE, sample_every=50))
+    assert "training only" in panel.findChild(QSpinBox, "sample_every_spin").toolTip()
+    assert not panel.findChild(QSpinBox, "sample_every_spin").isEnabled()
 
 
 def test_that_top_k_and_top_p_say_that_greedy_does_not_use_them(panel: TextPanel) -> None:
@@ -274,3 +290,34 @@ def test_that_a_text_is_saved_where_the_person_says(
     bench.find(QPushButton, "save_text_button").click()
     assert target.read_bytes() == "déjà = 1\n".encode()
     assert str(target) in window.messages.text
+
+
+def test_that_samples_come_from_the_worker_and_their_settings_wait_for_the_next_run(bench: Bench) -> None:
+    window = bench.open()
+    bench.choose("workload_combo", "train")
+    window.intent.change(sample_every=10)
+    start = bench.start()
+    bench.say(Text(run_id=start.run_id, text="def a", step=10), Text(run_id=start.run_id, text="def b", step=20))
+    assert window.panels.text.text() == "— after step 10 —\ndef a\n\n— after step 20 —\ndef b\n\n"
+    assert window.log.runs[-1].text == "--- step 10\ndef a\n\n--- step 20\ndef b\n\n"
+    window.intent.change(temperature=0.3, sample_every=5)
+    assert not [c for c in bench.worker.commands if isinstance(c, Reconfigure)]
+    bench.end(start)
+
+
+def test_that_a_model_is_saved_while_it_trains(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = str(tmp_path / "model")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_args: (target, ""))
+    window = bench.open()
+    bench.choose("workload_combo", "train")
+    action = bench.find(QAction, "save_model_action")
+    action.trigger()
+    assert "while it trains" in window.messages.text
+    start = bench.start()
+    action.trigger()
+    assert bench.worker.commands[-1] == Save(run_id=start.run_id, folder=target)
+    bench.say(Saved(run_id=start.run_id, folder=target))
+    assert target in window.messages.text
+    bench.say(Saved(run_id=start.run_id, folder=target, problem=Problem(what="Not saved", why="the disk is full")))
+    assert "the disk is full" in window.messages.text
+    bench.end(start)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target, new_folder, replaced
 
 
 def write(path: Path, content: bytes = b"new") -> None:
@@ -100,3 +100,34 @@ def test_that_a_folder_closed_to_us_is_refused_in_words(tmp_path: Path):
     with pytest.raises(ValueError, match="no permission to write"):
         write(tmp_path / "out.csv")
     tmp_path.chmod(0o700)
+
+
+def test_that_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    with pytest.raises(RuntimeError, match="the disk is full"), new_folder(target) as made:
+        (made / "a").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(KeyboardInterrupt), new_folder(target) as made:
+        (made / "a").write_text("half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(target) as made:
+        (made / "a").write_text("whole")
+        assert not target.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (target / "a").read_text() == "whole"
+
+
+def test_that_a_new_folder_takes_the_place_of_an_empty_one_and_of_nothing_else(tmp_path: Path) -> None:
+    empty, full, file = tmp_path / "empty", tmp_path / "full", tmp_path / "file"
+    empty.mkdir()
+    full.mkdir()
+    (full / "kept").write_text("kept")
+    file.write_text("kept")
+    with new_folder(empty) as made:
+        (made / "a").write_text("new")
+    assert (empty / "a").read_text() == "new"
+    for path, words in ((full, "not empty"), (file, "no folder"), (tmp_path / "none" / "model", "is not there")):
+        with pytest.raises(ValueError, match=words), new_folder(path):
+            raise AssertionError("was opened")
+    assert (full / "kept").read_text() == file.read_text() == "kept"
