@@ -17,6 +17,7 @@ from explorer import (
     cli_attribute,
     cli_ceilings,
     cli_compare,
+    cli_diagnosis,
     cli_export,
     cli_floor,
     cli_forecast,
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write the trained model, with its tokenizer, to a new folder that transformers loads; also after Ctrl-C",
     )
     run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+    cli_diagnosis.add_options(run)
     cli_store.add_recording(run)
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
     add_config(compare)
@@ -275,11 +277,22 @@ class _Screen:
 def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored: Mapping[str, int]) -> None:
     record_of_run = log.runs[-1] if log.runs else None
     number = None if record_of_run is None else stored.get(record_of_run.uid)
+    seen = None
+    if record_of_run is not None:
+        seen = cli_diagnosis.diagnosed(record_of_run, profiled=args.diagnose, download=args.download)
     rows = [] if record_of_run is None else export.segment_rows([record_of_run], toggles=registry.baseline_levels())
     if args.json:
         text = record_of_run.text if record_of_run is not None else ""
         problem = None if ended.problem is None else dataclasses.asdict(ended.problem)
-        result = {"run": number, "outcome": ended.outcome, "problem": problem, "text": text, "segments": rows}
+        found = None if seen is None else cli_diagnosis.as_json(*seen)
+        result = {
+            "run": number,
+            "outcome": ended.outcome,
+            "problem": problem,
+            "text": text,
+            "segments": rows,
+            "diagnosis": found,
+        }
         print(json.dumps(result, indent=2))
         return
     out = sys.stdout
@@ -290,6 +303,9 @@ def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored
         if row["n"]:
             assert record_of_run is not None
             print(_line(row, record_of_run.segments[index].config), file=out)
+    if seen is not None and ended.problem is None:  # else the problem says it all
+        for line in cli_diagnosis.in_words(*seen):
+            print(line, file=sys.stderr)
     if number is not None:
         print(f"stored as run {number}", file=sys.stderr)
 

@@ -20,7 +20,6 @@ from explorer.engine import ceilings
 from explorer.engine.aftermath import in_use_bytes, spoilt
 from explorer.engine.disturbance import ClockWatch, SleepWatch
 from explorer.engine.errors import BadRequest, Cancelled
-from explorer.engine.loss_watch import LossWatch
 from explorer.engine.preflight import preflight
 from explorer.engine.problems import describe
 from explorer.engine.session import Session
@@ -41,6 +40,7 @@ from explorer.messages import (
 )
 from explorer.results.ceilings import Ceilings
 from explorer.results.environment import DeviceInfo, Environment
+from explorer.results.loss_watch import LossWatch
 from explorer.results.sample import Sample, Segment
 
 EMIT_EVERY_S = 0.05

@@ -13,8 +13,8 @@ from failing import end_of, served
 from explorer.config import RunConfig
 from explorer.engine.device import environment
 from explorer.engine.live_comparison import LiveComparison
-from explorer.engine.loss_watch import LossWatch
 from explorer.messages import Compare, Event, Note, RunEnded, Samples
+from explorer.results.loss_watch import LossWatch
 from explorer.results.sample import Sample
 
 
