@@ -52,8 +52,13 @@ def main(argv: Sequence[str]) -> int:
     out = sys.stdout.write
     taxes: list[Tax] = []
     try:
+        if args.pairs < FEWEST_PAIRS:
+            raise ValueError(f"--pairs is {args.pairs}; allowed: at least {FEWEST_PAIRS}")
+        if args.block_s <= 0:
+            raise ValueError(f"--block-s is {args.block_s}; allowed: more than 0")
         batches = args.batch or [1, 8]
-        config = RunConfig(model=args.model, device=args.device, seq=args.seq, batch=batches[0])
+        # All of them, so that a wrong one is told before an hour is spent on the others.
+        config, *_ = [RunConfig(model=args.model, device=args.device, seq=args.seq, batch=batch) for batch in batches]
         for setting in args.levels:
             name, _, level = setting.partition("=")
             config = registry.with_level(config, name, level)
@@ -84,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch", type=int, action="append", help="repeat for more (default 1 and 8)")
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--set", dest="levels", action="append", default=[], metavar="TOGGLE=LEVEL")
-    parser.add_argument("--pairs", type=int, default=100, help="most pairs of blocks")
+    parser.add_argument("--pairs", type=int, default=100, help=f"most pairs of blocks, at least {FEWEST_PAIRS}")
     parser.add_argument("--block-s", type=float, default=0.5, help="length of a block")
     parser.add_argument("--csv", type=Path)
     return parser

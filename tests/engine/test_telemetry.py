@@ -258,6 +258,7 @@ def test_that_nvml_tells_what_this_gpu_does(start):
     from explorer.engine.device import environment
 
     device = environment().device("cuda")
+    torch.cuda.empty_cache()  # what another test left there would be taken first
     telemetry = start(device)
     assert telemetry.problem is None
     before = telemetry.latest()
