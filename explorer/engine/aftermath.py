@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 GIB = 2**30
@@ -36,5 +38,28 @@ def spoilt(before_bytes: int) -> str | None:
     left_bytes = in_use_bytes() - before_bytes
     total_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     if left_bytes > max(LEFT_BYTES, LEFT_SHARE * total_bytes):
-        return f"{left_bytes / GIB:.2f} GiB of the run were not given back: something keeps its tensors alive"
+        why = largest_alive("cuda") or "something that Python does not see keeps them, such as a CUDA graph"
+        return f"{left_bytes / GIB:.2f} GiB of the run were not given back: {why}"
     return None
+
+
+def largest_alive(kind: str, most: int = 3) -> str:
+    """The largest tensors on devices of this kind that Python holds, and what holds each; empty without any."""
+    # Frozen objects, which the imports made, are not among these; a view's memory is counted at its base.
+    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and o.device.type == kind]
+    alive = sorted((t for t in alive if t._base is None), key=lambda t: t.nbytes, reverse=True)[:most]
+    return ", ".join(
+        f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} of {t.nbytes / 2**20:,.0f} MiB in {_holder(t, alive)}"
+        for t in alive
+    )
+
+
+def _holder(tensor: torch.Tensor, ours: list[torch.Tensor]) -> str:
+    """What refers to ``tensor`` but ``ours``, a list of the caller's: a name in a dict, or the type of it."""
+    for holder in gc.get_referrers(tensor):
+        if holder is ours or type(holder).__name__ in ("frame", "list_iterator"):
+            continue
+        if isinstance(holder, dict):
+            return next(f"a dict under {name!r}" for name, held in holder.items() if held is tensor)
+        return f"a {type(holder).__qualname__}"
+    return "a call that has not returned"

@@ -1,4 +1,7 @@
-"""A device that fails on purpose: torch's own errors, raised at a chosen place of a run. Imported by these tests."""
+"""A device that fails on purpose: torch's own errors, raised at a chosen place of a run. Imported by these tests.
+
+On a GPU they are real: more is asked for than any has.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,16 @@ CUDA_WORDS = (
     "free. Including non-PyTorch memory, this process has 136.60 GiB memory in use."
 )
 
+LEAKED: list[torch.Tensor] = []
+"""What the level "leak" keeps of a run: 2 GiB."""
+
+
+def run_out_of_memory(device: torch.device) -> None:
+    """Ask for more than there is; on the CPU, which would hand out any address space, say what CUDA says."""
+    if device.type == "cuda":
+        torch.empty(2**50, dtype=torch.uint8, device=device)
+    raise torch.OutOfMemoryError(CUDA_WORDS)
+
 
 class Failing(Optimization):
     name = "failing"
@@ -30,21 +43,25 @@ class Failing(Optimization):
     workloads = ("train", "generate")
     levels = tuple(
         Level(id=id, label=id, help=id)
-        for id in ("no", "at_start", "forward", "backward", "third_step", "assert_in_a_kernel")
+        for id in ("no", "at_start", "forward", "backward", "third_step", "in_capture", "assert_in_a_kernel", "leak")
     )
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:
         if level == "at_start":
-            raise torch.OutOfMemoryError(CUDA_WORDS)
+            run_out_of_memory(run.device)
+        if level == "leak":
+            LEAKED.append(torch.zeros(2**31, dtype=torch.uint8, device=run.device))
         calls = iter(range(10_000))
 
         def fail(*_: Any) -> None:
             if level == "assert_in_a_kernel":  # an index out of range, by which CUDA ends every later call, too
                 torch.zeros(1, device=run.device)[torch.tensor([5], device=run.device)]
-                return
-            if level != "third_step" or next(calls) == 2:
-                raise torch.OutOfMemoryError(CUDA_WORDS)
+            elif level == "third_step":
+                if next(calls) == 2:
+                    run_out_of_memory(run.device)
+            elif level != "leak" and (level != "in_capture" or torch.cuda.is_current_stream_capturing()):
+                run_out_of_memory(run.device)
 
         if level == "backward":
             hook = run.model.transformer.h[0].mlp.c_fc.weight.register_hook(fail)

@@ -15,6 +15,7 @@ from worker_talk import Talk
 
 from explorer.config import RunConfig
 from explorer.engine import out_of_memory
+from explorer.engine.aftermath import largest_alive
 from explorer.engine.isolation import ProcessWorker
 from explorer.engine.problems import describe
 from explorer.messages import RunEnded, Samples, Start, WorkerReady
@@ -132,3 +133,14 @@ def test_that_a_machine_without_room_is_told_and_the_same_worker_runs_the_next(t
         assert talk.ended(3).outcome == "completed"
     finally:
         worker.close()
+
+
+def test_that_tensors_left_alive_are_named_by_size_with_what_holds_them() -> None:
+    # No other test has tensors on torch's device without memory.
+    kept = {"weights": torch.empty(512, 1024, device="meta")}
+    listed = [torch.empty(256, 1024, dtype=torch.bfloat16, device="meta"), kept["weights"][:5]]
+    found = largest_alive("meta")
+    assert found == "float32 (512, 1024) of 2 MiB in a dict under 'weights', bfloat16 (256, 1024) of 0 MiB in a list"
+    listed.clear()
+    assert largest_alive("meta") == "float32 (512, 1024) of 2 MiB in a dict under 'weights'"
+    assert largest_alive("xpu") == ""
