@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication
 from explorer.gui import speech
 from explorer.gui.main_window import MainWindow
 from explorer.gui.settings import Settings
+from explorer.gui.slot_errors import SlotErrors
 from explorer.results.database import default_path
 
 
@@ -51,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
     app, window = create(argv)
     # Python runs this handler at the next tick of one of the window's timers.
     signal.signal(signal.SIGINT, lambda *_: window.close())
-    return app.exec()
+    with SlotErrors(window.messages).caught():
+        return app.exec()
 
 
 def _parser() -> argparse.ArgumentParser:
