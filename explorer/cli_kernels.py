@@ -7,17 +7,18 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from explorer.cli_screen import ProgressLine, columns, ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.kept import Kept, state_path
-from explorer.experiments.lab import lab, lab_cases, lab_conditions
+from explorer.experiments.lab import lab, lab_cases, lab_cells, lab_conditions
 from explorer.experiments.steps import Steps, drive, ready
 from explorer.results import export
 from explorer.results.atomic import check_target, replaced
 from explorer.results.environment import DeviceInfo, Environment
-from explorer.results.lab import OPERATIONS, LabRow, lab_rows
+from explorer.results.lab import OPERATIONS, LabRow
 from explorer.results.lab_words import lab_words
 
 MIB = 2**20
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         def write(rows: Sequence[LabRow], device: DeviceInfo, here: Environment) -> None:
             if args.csv is not None and rows:
                 with replaced(args.csv) as file, export.text_writer(file) as text:
-                    export.write_rows(text, as_cells(rows, device, here))
+                    export.write_rows(text, lab_cells(rows, device, here))
 
         def steps() -> Steps[tuple[Sequence[LabRow], DeviceInfo, Environment]]:
             here = yield from ready()
@@ -61,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
                 asked_to_stop=asked_to_stop,
                 on_part=line.begin_part,
                 on_rows=lambda rows: write(rows, device, here),
+                next_id=count(1).__next__,
             )
             return rows, device, here
 
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             line.clear()
         interrupted = asked_to_stop()
     if args.json:
-        found = {"rows": as_cells(rows, device, here), "sentences": lab_words(rows)}
+        found = {"rows": lab_cells(rows, device, here), "sentences": lab_words(rows)}
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
         sys.stdout.write("\n".join([*table(rows), "", *lab_words(rows)]) + "\n")
@@ -80,12 +82,6 @@ def run(args: argparse.Namespace) -> int:
     if interrupted:
         return 130
     return 1 if failed else 0
-
-
-def as_cells(rows: Sequence[LabRow], device: DeviceInfo, here: Environment) -> list[dict[str, export.Cell]]:
-    """The rows of the CSV."""
-    versions = {"torch": here.torch, "triton": here.triton, "driver": device.driver}
-    return lab_rows(rows, device_name=device.name, versions=versions)
 
 
 def table(rows: Sequence[LabRow]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from explorer.experiments.kept import Kept
 from explorer.experiments.steps import AskedToStop, FreshWorker, Order, Steps, ready
 from explorer.messages import Bench, Benched, RunEnded, Stop, WorkerLost
 from explorer.results.environment import DeviceInfo, Environment
-from explorer.results.lab import OPERATIONS, Case, Dtype, LabRow, Shape
+from explorer.results.export import Cell
+from explorer.results.lab import OPERATIONS, Case, Dtype, LabRow, Shape, lab_rows
 
 ELEMENTWISE = ("gelu", "gelu_backward", "bias_gelu", "bias_gelu_backward")
 NORMS = ("layer_norm", "layer_norm_backward", "add_layer_norm", "add_layer_norm_backward")
@@ -131,6 +131,12 @@ def lab_conditions(device: DeviceInfo, here: Environment, *, quick: bool) -> Map
     }
 
 
+def lab_cells(rows: Sequence[LabRow], device: DeviceInfo, here: Environment) -> list[dict[str, Cell]]:
+    """The rows of the CSV."""
+    versions = {"torch": here.torch, "triton": here.triton, "driver": device.driver}
+    return lab_rows(rows, device_name=device.name, versions=versions)
+
+
 def lab(
     wanted: Sequence[Wanted],
     *,
@@ -140,15 +146,15 @@ def lab(
     asked_to_stop: AskedToStop,
     on_part: Callable[[str, int], None],
     on_rows: Callable[[Sequence[LabRow]], None],
-    first_id: int = 1,
+    next_id: Callable[[], int],
 ) -> Steps[Sequence[LabRow]]:
     """Measure ``wanted``, as far as it came before a stop; what is ``kept`` is not measured again.
 
-    ``on_rows`` hears all rows so far whenever one more is there. The worker must be ready. A variant that fails, or the
-    worker with it, leaves a row that says so, and the next one has a fresh worker.
+    ``on_rows`` hears all rows so far whenever one more is there; ``next_id`` gives each command its run id. The worker
+    must be ready. A variant that fails, or the worker with it, leaves a row that says so, and the next one has a fresh
+    worker.
     """
     rows: list[LabRow] = []
-    ids = itertools.count(first_id)
 
     def take(row: LabRow) -> None:
         rows.append(row)
@@ -160,10 +166,12 @@ def lab(
         known = [LabRow.from_dict(values) for values in stored if values is not None]
         done = [row for row in known if row.outcome != "failed"]  # what failed is tried again
         rows += done
+        if done:
+            on_rows(rows)
         left = tuple(v for v in one.variants if v not in {row.variant for row in done})
         while left and not asked_to_stop():
             on_part(str(one.case), len(wanted) - place)
-            bench = Bench(run_id=next(ids), device=device.id, case=one.case, variants=left, quick=quick)
+            bench = Bench(run_id=next_id(), device=device.id, case=one.case, variants=left, quick=quick)
             count = len(rows)
             usable = yield from _bench(bench, asked_to_stop, take)
             if len(rows) == count:

@@ -69,6 +69,27 @@ class SiAxis(PlainAxis):
         return [_without_trailing_zeros(si_number(value)) for value in values]
 
 
+class LogAxis(PlainAxis):
+    """An axis of logarithms to base 10 whose ticks are the numbers themselves, at powers of ``base``."""
+
+    def __init__(self, orientation: str, title: str, *, base: int = 10) -> None:
+        super().__init__(orientation, title)
+        self._step = math.log10(base)
+        self._between = (2, 5) if base == 10 else ()
+
+    def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        most = max(size / 40, 2)
+        step = self._step * max(1, math.ceil((maxVal - minVal) / self._step / most))
+        powers = [place * step for place in range(math.floor(minVal / step), math.ceil(maxVal / step) + 1)]
+        levels = [(step, powers)]
+        if len(powers) < most / 3:
+            levels.append((step / 3, [power + math.log10(m) for power in powers for m in self._between]))
+        return [(spacing, [v for v in values if minVal <= v <= maxVal]) for spacing, values in levels]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        return [f"{10**value:,.0f}" if value >= 0 else f"{10**value:.3g}" for value in values]
+
+
 class TimeAxis(PlainAxis):
     """Time of the run, ticks at round seconds, minutes and hours; they carry their unit, so it needs no title."""
 

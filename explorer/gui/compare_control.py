@@ -69,6 +69,7 @@ class CompareControl(QObject):
         self._peak_bytes = (-1, -1)
         self._checks: tuple[Checks, Checks] | None = None
         self._after_stop = False
+        self._conducted = False
         self._clock = QTimer(self)
         self._clock.setInterval(CLOCK_MS)
         self._clock.timeout.connect(self._show_time_left)
@@ -91,6 +92,11 @@ class CompareControl(QObject):
         bridge.experiment_ended.connect(self._ended)
         bridge.run_ended.connect(self._run_ended)
         self._show_pins()
+
+    @property
+    def comparing(self) -> bool:
+        """Whether the experiment that is going is a comparison."""
+        return self._conducted and self._bridge.experimenting
 
     def pin(self, arm: Arm) -> None:
         """Pin the row that is selected while the table has the focus, else the settings of the moment."""
@@ -115,7 +121,7 @@ class CompareControl(QObject):
     def reword(self) -> None:
         """Show pins, floor and verdict in the language of the moment."""
         self._show_pins()
-        self._panels.pins.show_state(comparing=self._bridge.experimenting)
+        self._panels.pins.show_state(comparing=self.comparing)
         panel = self._panels.compare
         if self.record is None:
             panel.clear()
@@ -129,12 +135,16 @@ class CompareControl(QObject):
             panel.show_checks(self._checks, self.record.names)
 
     def _begin(self, *, download: bool) -> None:
-        if self._bridge.experimenting:
+        if self.comparing:
             return
         if self._pins.a is None:
             self._messages.show_message(
                 tr("Pin the settings of the moment as A first (Ctrl+Shift+A), then change a toggle"), severity="warning"
             )
+            return
+        if self._bridge.experimenting:
+            words = tr("The lab is going, and a comparison needs the device to itself: stop it first (Shift+F5).")
+            self._messages.show_message(words, severity="warning")
             return
         if self._bridge.going:
             self._messages.show_message(
@@ -186,6 +196,7 @@ class CompareControl(QObject):
             run_ids=(first, second), arms=arms, block_s=self.block_s, seed=arms[0].seed, download=download
         )
         checked = self._panels.compare.checks.isChecked()
+        self._conducted = True
         self._bridge.conduct(
             compare_and_check(
                 command,
@@ -293,6 +304,9 @@ class CompareControl(QObject):
             self._messages.show_problem(compared.problem)
 
     def _ended(self, outcome: CheckedComparison | None) -> None:
+        if not self._conducted:
+            return  # another experiment's end
+        self._conducted = False
         self._clock.stop()
         self._panels.runs.refresh()
         self._show_pins()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
@@ -18,7 +18,7 @@ from explorer.results.atomic import replaced
 from explorer.results.blocks import in_words
 from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
-from explorer.results.export import write_samples, write_segments
+from explorer.results.export import Cell, text_writer, write_rows, write_samples, write_segments
 from explorer.results.log import RunLog
 
 
@@ -127,6 +127,18 @@ class Exporter:
             tr("the comparison"),
             filters="CSV (*.csv);;Markdown (*.md)",
         )
+
+    def export_lab(self, rows: Sequence[Mapping[str, Cell]]) -> None:
+        """One row a variant, the same as ``main.py kernels`` writes."""
+        if not rows:
+            self._messages.show_message(tr("There is nothing to export yet: measure first."), severity="warning")
+            return
+
+        def write(path: Path) -> None:
+            with replaced(path) as file, text_writer(file) as text:
+                write_rows(text, rows)
+
+        self._save(tr("Export the lab"), "lab.csv", write, tr("the lab's table"), filters="CSV (*.csv)")
 
     def _export(self, title: str, name: str, write: Callable[[Path], None], what: str) -> None:
         if not any(run.segments for run in self._log.runs):

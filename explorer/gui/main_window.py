@@ -15,6 +15,8 @@ from explorer.gui.compare_control import CompareControl
 from explorer.gui.compare_panel import ComparePanel
 from explorer.gui.exporting import Exporter
 from explorer.gui.intent import Intent
+from explorer.gui.lab_control import LabControl
+from explorer.gui.lab_panel import LabPanel
 from explorer.gui.language import later, tr
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
@@ -74,6 +76,7 @@ class MainWindow(QMainWindow):
             compare=ComparePanel(),
             text=TextPanel(),
             overview=OverviewPanel(self.log, runs.selected, runs.colour),
+            lab=LabPanel(),
             runs=runs,
             status=StatusBar(),
         )
@@ -88,6 +91,15 @@ class MainWindow(QMainWindow):
             self.log,
             self.stored.recorder,
             show_panel=lambda: self._views.show_view(self.panels.compare),
+        )
+        self.lab = LabControl(
+            self.panels.lab,
+            self.bridge,
+            self.messages,
+            self.log,
+            folder=None if store is None else store.parent,
+            wanted_device=lambda: self.intent.config.device,
+            show_panel=lambda: self._views.show_view(self.panels.lab),
         )
         self.presets = PresetControl(
             self.panels.toggles.presets,
@@ -152,6 +164,7 @@ class MainWindow(QMainWindow):
             self.control,
             self.presets,
             self.comparing,
+            self.lab,
             self.storing,
         ):
             part.reword()
@@ -177,6 +190,7 @@ class MainWindow(QMainWindow):
         self._views.add(self.panels.plots, later("Curves"))
         self._views.add(self.panels.compare, later("Compare"))
         self._views.add(self.panels.overview, later("Overview"))
+        self._views.add(self.panels.lab, later("Lab"))
         self.setCentralWidget(self._views)
         self._text_dock = self._dock("text_dock", later("Text"), self.panels.text)
         self._runs_dock = self._dock("runs_dock", later("Runs"), self.panels.runs)
@@ -249,6 +263,12 @@ class MainWindow(QMainWindow):
             copy=self.comparing.copy,
             export=lambda: exporter.export_comparison(self.comparing.record),
         )
+
+        def export_lab() -> None:
+            exporter.export_lab(self.lab.cells)
+
+        self.panels.lab.export_wanted.connect(export_lab)
+        menus.add_lab(start=self.lab.start, export=export_lab)
         menus.add_view(
             views=self._views,
             docks=(self._toggles_dock, self._text_dock, self._runs_dock),
@@ -276,7 +296,9 @@ class MainWindow(QMainWindow):
         self._menus.start.setEnabled(not self.bridge.going)
         self._menus.stop.setEnabled(self.bridge.going)
         self._menus.compare.setEnabled(not self.bridge.experimenting)
-        self.panels.pins.show_state(comparing=self.bridge.experimenting)
+        self._menus.start_lab.setEnabled(not self.bridge.going)
+        self.panels.pins.show_state(comparing=self.comparing.comparing)
+        self.lab.show_state()
         self._menus.undo.setEnabled(self.intent.undo_target is not None)
         self._menus.redo.setEnabled(self.intent.redo_target is not None)
         if self.bridge.going:
@@ -298,3 +320,4 @@ class MainWindow(QMainWindow):
         self.panels.text.apply_theme(dark)
         self.panels.runs.apply_theme(dark)
         self.panels.overview.apply_theme(dark)
+        self.panels.lab.apply_theme(dark)

@@ -36,6 +36,7 @@ class Menus:
         self._run = self._menu(later("&Run"))
         self._runs = self._menu(later("Run&s"))
         self._compare = self._menu(later("&Compare"))
+        self._lab = self._menu(later("&Lab"))
         self._view = self._menu(later("&View"))
         self._help = self._menu(later("&Help"))
 
@@ -134,6 +135,10 @@ class Menus:
         self._add(menu, "copy_verdict_action", later("Co&py the verdict"), copy, "Ctrl+Alt+C")
         self._add(menu, "export_comparison_action", later("&Export the comparison…"), export, "Ctrl+Alt+E")
 
+    def add_lab(self, *, start: Callable[[], None], export: Callable[[], None]) -> None:
+        self.start_lab = self._add(self._lab, "start_lab_action", later("&Measure the kernels"), start, "F7")
+        self._add(self._lab, "export_lab_action", later("&Export the lab's table…"), export, "Ctrl+Alt+K")
+
     def add_view(
         self,
         *,
@@ -211,6 +216,7 @@ class Menus:
             self._run,
             self._runs,
             self._compare,
+            self._lab,
             self._view,
             self._themes,
             self._languages,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from explorer.gui.compare_panel import ComparePanel
+from explorer.gui.lab_panel import LabPanel
 from explorer.gui.overview_panel import OverviewPanel
 from explorer.gui.pin_bar import PinBar
 from explorer.gui.plots_panel import PlotsPanel
@@ -25,6 +26,7 @@ class Panels:
     pins: PinBar
     compare: ComparePanel
     overview: OverviewPanel
+    lab: LabPanel
     text: TextPanel
     runs: RunsTable
     status: StatusBar

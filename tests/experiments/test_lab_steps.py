@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def played(
         asked_to_stop=asked_to_stop,
         on_part=lambda name, left: None,
         on_rows=lambda rows: None,
+        next_id=count(1).__next__,
     )
     try:
         orders = next(steps)

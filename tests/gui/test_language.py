@@ -135,6 +135,7 @@ QUIET_WORDS = {
     "first token",
     "not proven",  # of results: from_below says them
     "outside tolerance",
+    "out of memory",
     "no difference shown",
     "888.8 MiB",
     "stored runs",  # a thread
