@@ -24,6 +24,7 @@ from explorer import (
     cli_kernels,
     cli_ladder,
     cli_prove,
+    cli_report,
     cli_runs,
     cli_store,
     cli_sweep,
@@ -75,6 +76,8 @@ def main(argv: Sequence[str]) -> int:
                 return cli_runs.run(args)
             case "export":
                 return cli_export.run_export(args)
+            case "report":
+                return cli_report.run(args)
             case "import":
                 return cli_export.run_import(args)
             case "script":
@@ -147,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_prove.add_options(prove)
     cli_runs.add_options(commands.add_parser("runs", help="list the stored runs and comparisons, or delete runs"))
     cli_export.add_export_options(commands.add_parser("export", help="write stored runs to CSV or to a bundle"))
+    cli_report.add_options(commands.add_parser("report", help="write stored runs as one HTML file to show or to send"))
     cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
     exported = commands.add_parser("script", help="a plain PyTorch script that does what a configuration does")
     add_config(exported)

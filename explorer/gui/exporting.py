@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from explorer.config import RunConfig
 from explorer.experiments.script import FILE_NAMES, script
 from explorer.gui.config_file import from_toml, to_toml
-from explorer.gui.language import from_below, tr
+from explorer.gui.language import from_below, language, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.picture import save_picture
 from explorer.optimizations.registry import baseline_levels
@@ -20,6 +20,7 @@ from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
 from explorer.results.export import Cell, text_writer, write_rows, write_samples, write_segments
 from explorer.results.log import RunLog
+from explorer.results.report import write_report
 
 
 class Exporter:
@@ -126,6 +127,27 @@ class Exporter:
             lambda path: write_comparison(path, row, words=words),
             tr("the comparison"),
             filters="CSV (*.csv);;Markdown (*.md)",
+        )
+
+    def export_report(self, comparison: ComparisonRecord | None) -> None:
+        """All runs of the table that have begun a step, with the last comparison, as one HTML file."""
+        records = [run for run in self._log.runs if run.segments]
+        if not records:
+            self._messages.show_message(tr("There is nothing to export yet: start a run first."), severity="warning")
+            return
+        self._save(
+            tr("Export a report"),
+            "report.html",
+            lambda path: write_report(
+                path,
+                records,
+                [] if comparison is None else [comparison],
+                toggles=baseline_levels(),
+                say=tr,
+                language=language().replace("_", "-"),
+            ),
+            tr("the report"),
+            filters="HTML (*.html)",
         )
 
     def export_lab(self, rows: Sequence[Mapping[str, Cell]]) -> None:

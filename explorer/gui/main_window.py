@@ -245,6 +245,7 @@ class MainWindow(QMainWindow):
             export=exporter.export_segments,
             export_steps=exporter.export_steps,
             export_script=lambda: exporter.export_script(self.intent.config),
+            export_report=lambda: exporter.export_report(self.comparing.record),
         )
         menus.add_edit(undo=self.control.undo, redo=self.control.redo)
         bar = self.panels.toggles.presets

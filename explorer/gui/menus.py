@@ -48,6 +48,7 @@ class Menus:
         export: Callable[[], None],
         export_steps: Callable[[], None],
         export_script: Callable[[], None],
+        export_report: Callable[[], None],
         save_picture: Callable[[], None],
         save_model: Callable[[], None],
     ) -> None:
@@ -59,6 +60,7 @@ class Menus:
         self._add(self._file, "export_steps_action", later("Export &steps to CSV…"), export_steps, "Ctrl+Shift+E")
         self._add(self._file, "export_script_action", later("Export as a &script…"), export_script, "Ctrl+Shift+S")
         self._add(menu, "save_model_action", later("Save the &model…"), save_model, "Ctrl+Shift+M")
+        self._add(menu, "export_report_action", later("Export a &report…"), export_report, "Ctrl+Shift+R")
         self._add(menu, "save_picture_action", later("Save a &picture of the view…"), save_picture, "Ctrl+Alt+P")
         self._file.addSeparator()
         self._add(self._file, "quit_action", later("&Quit"), self._window.close, "Ctrl+Q")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from explorer.results.lab import OPERATIONS, Case, LabRow
+from explorer.results.words import Say
 
 GIB = 2**30
 MIB = 2**20
@@ -19,8 +20,6 @@ NAMES: Mapping[str, str] = {
     "item_each_step": "item each step",
 }
 """Variants that are not called by their own name."""
-Say = Callable[..., str]
-"""Puts values, by name, into the {places} of English words; another language's words may take their place."""
 
 
 def lab_words(rows: Sequence[LabRow], say: Say = str.format) -> list[str]:

@@ -391,3 +391,16 @@ def test_that_a_damaged_run_is_left_out_of_the_list_aloud(store: Path, capsys: p
     printed = capsys.readouterr()
     assert [line["run"] for line in json.loads(printed.out)["runs"]] == [1, 3, 4]
     assert "note: run 2 is damaged" in printed.err
+
+
+def test_that_stored_runs_become_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, page = tmp_path / "runs.sqlite", tmp_path / "out.html"
+    with Store(store) as opened:
+        opened.keep([made(20.0), made(10.0)])
+    assert main(["report", "--runs", "all", "--html", str(page), "--store", str(store)]) == 0
+    text = page.read_text("utf-8")
+    assert '<td class="number">50,000</td>' in text
+    assert '<td class="number">100,000</td>' in text
+    assert main(["report", "--runs", "9", "--html", str(page), "--store", str(store)]) == 2
+    assert "9" in capsys.readouterr().err
+    assert page.read_text("utf-8") == text

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from explorer.optimizations.registry import OPTIMIZATIONS
+from explorer.results.how_measured import HOW_MEASURED
 
 GUI = Path(__file__).parents[2] / "explorer" / "gui"
 # Which argument of a call is an English literal.
@@ -14,7 +15,8 @@ MARKS = {"tr": 0, "later": 0, "keep": 1}
 
 
 def said_by_the_window() -> Iterator[tuple[str, str]]:
-    """(literal, where) of every ``tr``, ``later`` and ``keep``."""
+    """(literal, where) of every ``tr``, ``later`` and ``keep``, and of what results say through the window."""
+    yield from ((words, "how_measured.py") for words in HOW_MEASURED)
     for path in sorted(GUI.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS):
