@@ -324,7 +324,7 @@ class RunControl(QObject):
         self._offer_to_end(tr("Stop waits for the step that is running; it takes longer than 2 s."))
 
     def _stalled(self, event: Note) -> None:
-        self._stall_words = tr("There was {what}. It may still come.", what=event.text)
+        self._stall_words = tr("There was {what}. It may still come.", what=from_below(event.text))
         self._offer_to_end(self._stall_words)
 
     def _offer_to_end(self, words: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -22,14 +23,21 @@ from PySide6.QtWidgets import (
     QTableView,
     QWidget,
 )
-from sources import GUI, MARKS, said_by_the_registry, said_by_the_window
+from sources import GUI, MARKS, refused_below, said_by_the_registry, said_by_the_window, template
 from window_bench import CPU, GPU, Bench, environment, steps
 
+from explorer.config import RunConfig
+from explorer.experiments.lab import lab_cases
+from explorer.experiments.script import script
 from explorer.gui import language, speech
 from explorer.gui.language import catalogue, from_below, tr, without_mnemonic
 from explorer.gui.main_window import MainWindow
 from explorer.messages import Problem, RunEnded
-from explorer.optimizations.registry import OPTIMIZATIONS
+from explorer.optimizations.registry import OPTIMIZATIONS, by_name
+from explorer.results.atomic import check_target
+from explorer.results.bundle import read_bundle
+from explorer.results.report import report
+from explorer.results.store import Store
 
 CHINESE = catalogue("zh_CN")
 # Programs of the command line, whose words are English; names of fonts; style rules.
@@ -73,6 +81,13 @@ def test_that_every_toggle_is_explained_in_chinese() -> None:
     assert not missing, "put into assets/zh_CN.json:\n" + "\n".join(missing)
 
 
+def test_that_what_is_refused_below_is_told_in_chinese() -> None:
+    told = list(refused_below())
+    assert len(told) > 100
+    missing = [f"{where}: {words!r}" for words, where in told if words not in CHINESE]
+    assert not missing, "put into assets/zh_CN.json, values as {0}, {1}, …:\n" + "\n".join(missing)
+
+
 def test_that_translations_keep_places_mnemonics_and_markup() -> None:
     def places(words: str) -> list[tuple[str, str | None]]:
         return sorted((name, form) for _, name, form, _ in Formatter().parse(words) if name is not None)
@@ -93,9 +108,7 @@ def test_that_no_translation_is_of_words_that_nobody_says_any_more() -> None:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 said.add(node.value)
             elif isinstance(node, ast.JoinedStr):
-                number = itertools.count()
-                parts = (p.value if isinstance(p, ast.Constant) else f"{{{next(number)}}}" for p in node.values)
-                said.add("".join(parts))
+                said.add(template(node))
     stale = [source for source in CHINESE if source not in said]
     assert not stale, stale
 
@@ -159,6 +172,30 @@ def test_that_finished_english_is_found_with_its_values_in_it() -> None:
     assert (without_mnemonic(tr("S&top")), without_mnemonic("S&top")) == ("停止", "Stop")
     language.use("en")
     assert from_below("triton is not installed") == "triton is not installed"
+
+
+def test_that_mistakes_as_they_are_raised_are_told_in_chinese(tmp_path: Path) -> None:
+    (tmp_path / "no.zip").write_text("no bundle")
+    mistakes: tuple[Callable[[], object], ...] = (
+        lambda: by_name("speed"),
+        lambda: by_name("gelu").level("fast"),
+        lambda: RunConfig(batch=0),
+        lambda: RunConfig(workload="sleep"),  # type: ignore[arg-type]
+        lambda: environment(CPU).device("cuda:9"),
+        lambda: check_target(tmp_path),
+        lambda: check_target(tmp_path / "no" / "file.csv"),
+        lambda: read_bundle(tmp_path / "no.zip"),
+        lambda: Store(tmp_path / "runs.sqlite").load(7),
+        lambda: lab_cases(CPU, quick=True, only=["relu"]),
+        lambda: script(RunConfig(workload="generate", levels=(("decoder", "triton"),))),
+        lambda: report([], [], toggles={}),
+    )
+    language.use("zh_CN")
+    for mistake in mistakes:
+        with pytest.raises(ValueError) as caught:
+            mistake()
+        said = from_below(str(caught.value))
+        assert any("一" <= c <= "鿿" for c in said), said
 
 
 def test_that_reasons_why_a_toggle_cannot_run_are_told_in_chinese() -> None:
