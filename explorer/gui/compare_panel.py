@@ -16,7 +16,7 @@ from PySide6.QtWidgets import (
 )
 
 from explorer.gui.comparison_plots import BlocksPlot, IntervalPlot
-from explorer.gui.controls import quiet_wheel
+from explorer.gui.controls import ElidedLabel, quiet_wheel
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import A_STYLE, B_STYLE, NOTHING, a_colour, b_colour, theme
 from explorer.gui.pin_bar import SWATCH_PX, swatch
@@ -276,15 +276,13 @@ class ComparePanel(QWidget):
 
 
 class _NameLine(QWidget):
-    """What an arm is called, beside a piece of its line; cut at the right where there is no room."""
+    """What an arm is called, beside a piece of its line."""
 
     def __init__(self) -> None:
         super().__init__()
         self._icon = QLabel()
         self._icon.setFixedSize(SWATCH_PX)
-        self.text = QLabel()
-        self.text.setTextFormat(Qt.TextFormat.PlainText)
-        self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.text = ElidedLabel()
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(8)

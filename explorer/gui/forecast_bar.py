@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QLabel, QSizePolicy, QVBoxLayout, QWidget
 
@@ -33,6 +33,9 @@ class ForecastBar(QWidget):
         self._words = QLabel()
         self._words.setObjectName("forecast_words")
         self._words.setWordWrap(True)
+        # Room for two lines, whether they are needed or not: what is above must not move with a setting.
+        self._words.setAlignment(Qt.AlignmentFlag.AlignBottom | Qt.AlignmentFlag.AlignLeft)
+        self._words.setFixedHeight(2 * self._words.fontMetrics().lineSpacing())
         self._bar = _Bar()
         column = QVBoxLayout(self)
         column.setContentsMargins(12, 6, 12, 8)
@@ -88,7 +91,7 @@ class ForecastBar(QWidget):
                 "Memory: {measured} in a step; the forecast was {peak} ({off})",
                 measured=gib(peak_bytes),
                 peak=gib(self._expected.peak_bytes),
-                off=f"{off:+.1%}",
+                off=f"{off:+.1%}".replace("-0.0%", "+0.0%"),
             )
         )
         self.setAccessibleDescription(self._words.text())

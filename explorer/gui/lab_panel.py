@@ -10,11 +10,9 @@ from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
     QHBoxLayout,
-    QLabel,
     QMenu,
     QPlainTextEdit,
     QPushButton,
-    QSizePolicy,
     QSplitter,
     QTableView,
     QTabWidget,
@@ -23,6 +21,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from explorer.gui.controls import ElidedLabel
 from explorer.gui.lab_model import COLUMNS, LabModel
 from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
@@ -182,11 +181,9 @@ class LabPanel(QWidget):
         self.start.clicked.connect(self.start_wanted)
         self.stop.clicked.connect(self.stop_wanted)
         export.clicked.connect(self.export_wanted)
-        self._progress = QLabel()
+        self._progress = ElidedLabel()
         self._progress.setObjectName("lab_progress")
         self._progress.setProperty("role", "small")
-        self._progress.setTextFormat(Qt.TextFormat.PlainText)
-        self._progress.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         row = QHBoxLayout()
         row.setSpacing(8)
         for widget in (self._choose, self.quick, self.go_on, self.start, self.stop):

@@ -20,6 +20,8 @@ from explorer.results.lab_words import name_of
 
 LEFT_AXIS_PX = 60
 POINT_PX = 9
+WORDS_SHARE = 0.18
+"""Of the height, for words above all that is drawn; enough for them in the smallest window."""
 WORDS_APART = 1.5
 """Roofs that differ by less have their words in one line."""
 _SYMBOLS = ("o", "s", "t", "d", "p", "h", "star", "+", "x")
@@ -133,7 +135,8 @@ class RooflinePlot(LabPlot):
         ends = [math.log10(product / copy) for copy, product in roofs.values()]
         low_x, high_x = min([*x, *ends]) - 0.3, max([*x, *ends]) + 0.6
         tops = [math.log10(product) for _, product in roofs.values()]
-        low_y, high_y = min(y) - 0.3, max([*y, *tops]) + 0.35
+        low_y, high_y = min(y) - 0.3, max([*y, *tops])
+        high_y += WORDS_SHARE * (high_y - low_y)
         for place, (copy, product) in enumerate(roofs.values()):
             ridge, top = math.log10(product / copy), math.log10(product)
             line = pg.PlotDataItem([low_x, ridge, high_x], [low_x + math.log10(copy), top, top])
@@ -145,9 +148,8 @@ class RooflinePlot(LabPlot):
             )
             self._write(told, high_x, math.log10(roofs[group[0]][1]), (1, 1))
         if roofs:
-            copy, product = max(roofs.values())
-            at = (max(low_x, low_y - math.log10(copy)) + math.log10(product / copy)) / 2
-            self._write(tr("copy: {speed:,.0f} GB/s", speed=copy * 1e3), at, at + math.log10(copy), (1, 1))
+            copy, _ = max(roofs.values())
+            self._write(tr("/ copy: {speed:,.0f} GB/s", speed=copy * 1e3), high_x, low_y, (1, 1))
         self._add(self._points(known, POINT_PX))
         chosen = [row for row in known if any(row is other for other in self._selected)]
         if chosen:
@@ -208,7 +210,9 @@ class AttentionPlot(LabPlot):
         if not known:
             return
         values = [math.log10(self._value(row)) for row in known]
-        low, high = min(values) - 0.2, max(values) + (0.6 if full else 0.2)
+        low, high = min(values) - 0.2, max(values) + 0.2
+        if full:
+            high += WORDS_SHARE * (high - low)
         lengths = [_length(row) for row in (*known, *full)]
         for (operation, variant), rows in _lines(known).items():
             rows = sorted(rows, key=_length)
@@ -223,7 +227,7 @@ class AttentionPlot(LabPlot):
         for place, ((_, variant), rows) in enumerate(_lines(full).items()):
             crosses = pg.ScatterPlotItem(size=POINT_PX + 3, symbol="x", pen=None, brush=colour_of(variant, self._dark))
             # One below the other, where several variants have no room at the same length.
-            crosses.setData([_length(row) for row in rows], [high - 0.12 - 0.1 * place] * len(rows))
+            crosses.setData([_length(row) for row in rows], [high - 0.04 * (high - low) * (place + 1)] * len(rows))
             self._add(crosses)
         if full:
             self._write(tr("× out of memory"), min(lengths), high, (0, 0))

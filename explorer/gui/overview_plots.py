@@ -23,6 +23,8 @@ LEFT_AXIS_PX = 60
 BAR = 0.62
 """Of the room that an entry has."""
 POINT_PX = 11
+ROOMY_PX = 260
+"""An axis as wide as this has room for five numbers."""
 
 Colours = Mapping[tuple[int, int], QColor]
 """By run id and segment."""
@@ -43,6 +45,7 @@ class BarsPlot(StillPlot):
             grid="x",
         )
         bottom.setZValue(-1)  # its grid lies under the bars
+        bottom.setStyle(maxTextLevel=0)
         self._bars = pg.BarGraphItem(x0=[], y=[], height=BAR, width=[])
         self._ranges = pg.ErrorBarItem(x=_floats(), y=_floats(), left=_floats(), right=_floats(), beam=0.25)
         self.addItem(self._bars)
@@ -78,7 +81,11 @@ class BarsPlot(StillPlot):
         ]
         self.getPlotItem().getAxis("left").setTicks([names])
         highest = max([e.tokens_per_s_p95 for _, e in known], default=1.0)
-        self._view.setRange(xRange=(0, round_up(1.02 * highest)), yRange=(-max(len(entries), 4) + 0.4, 0.6), padding=0)
+        end = round_up(1.02 * highest)
+        # Numbers at every other line where all of them would touch.
+        each = end / 4 if self.width() - NAMES_PX > ROOMY_PX else end / 2
+        self.getPlotItem().getAxis("bottom").setTickSpacing(each, end / 4)
+        self._view.setRange(xRange=(0, end), yRange=(-max(len(entries), 4) + 0.4, 0.6), padding=0)
 
 
 class FrontPlot(StillPlot):

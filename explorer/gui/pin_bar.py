@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QPushButton, QSizePolicy, QToolButton, QWidget
+from PySide6.QtGui import QColor, QIcon, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtWidgets import (
+    QHBoxLayout,
+    QMenu,
+    QPushButton,
+    QSizePolicy,
+    QStyle,
+    QStyleOptionToolButton,
+    QStylePainter,
+    QToolButton,
+    QWidget,
+)
 
 from explorer.config import RunConfig
 from explorer.experiments.arms import names
@@ -14,6 +24,11 @@ from explorer.gui.pins import LETTERS, Arm, Pins
 from explorer.gui.wording import keep
 
 CHIP_WIDTH_PX = 152
+LEAST_CHIP_WIDTH_PX = 60
+LEAST_LETTERS = 5
+"""Fewer say nothing: then the arm's letter stands alone."""
+MOST = 1000
+"""Share of the room that chips take before any is left empty."""
 HEIGHT_PX = 26
 SWATCH_PX = QSize(22, 12)
 
@@ -44,8 +59,9 @@ class PinBar(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 4, 0)
         row.setSpacing(6)
+        row.addStretch(1)
         for chip in self.chips:
-            row.addWidget(chip)
+            row.addWidget(chip, MOST)
         row.addWidget(self.compare)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.show_pins(Pins(), RunConfig())
@@ -61,9 +77,8 @@ class PinBar(QWidget):
             b if pins.b is not None else tr("now: {what}", what=now),
         )
         for chip, letter, config, said in zip(self.chips, LETTERS, pinned, words, strict=True):
-            room = CHIP_WIDTH_PX - SWATCH_PX.width() - 26
             text = f"{letter}  {said.replace(' -> ', ' → ')}"
-            chip.setText(chip.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, room))
+            chip.setText(text)
             chip.setToolTip(text)
             chip.setAccessibleName(text)
             for action in chip.actions()[1:]:  # all but pinning itself
@@ -95,11 +110,14 @@ class PinBar(QWidget):
 
     def _chip(self, arm: Arm) -> QToolButton:
         letter = LETTERS[arm]
-        chip = QToolButton()
+        chip = _Chip()
         chip.setObjectName(f"pin_{letter.lower()}_button")
         chip.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         chip.setIconSize(SWATCH_PX)
-        chip.setFixedSize(CHIP_WIDTH_PX, HEIGHT_PX)
+        chip.setFixedHeight(HEIGHT_PX)
+        chip.setMinimumWidth(LEAST_CHIP_WIDTH_PX)
+        chip.setMaximumWidth(CHIP_WIDTH_PX)
+        chip.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         chip.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         chip.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(chip)
@@ -121,6 +139,18 @@ class PinBar(QWidget):
             self.stop_wanted.emit()
         else:
             self.compare_wanted.emit()
+
+
+class _Chip(QToolButton):
+    """Shows of its text what there is room for, at least the arm's letter."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        option = QStyleOptionToolButton()
+        self.initStyleOption(option)
+        room = self.width() - SWATCH_PX.width() - 26
+        said = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room)
+        option.text = said if len(said) > LEAST_LETTERS else self.text()[:1]
+        QStylePainter(self).drawComplexControl(QStyle.ComplexControl.CC_ToolButton, option)
 
 
 def swatch(colour: QColor, style: Qt.PenStyle) -> QIcon:

@@ -49,7 +49,8 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
 
     def show_empty(self, empty: bool) -> None:
         """Show the words and no ticks, or the other way round."""
-        self._empty.setVisible(empty)
+        self._is_empty = empty
+        self._place_words()
         self.showGrid(x="x" in self._grid and not empty, y="y" in self._grid and not empty, alpha=0.22)
         for axis in self._axes:
             axis.setStyle(showValues=not empty, tickLength=0 if empty else TICK_PX)
@@ -68,8 +69,13 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         if hasattr(self, "_empty"):  # else resized by the constructor of the class above
-            room = max(self.width() - self._left_px - 36, 0)
-            self._empty.setGeometry(self._left_px + 12, 8, room, max(self.height() - 56, 0))
+            self._place_words()
+
+    def _place_words(self) -> None:
+        """Show the words where they are wanted and there is room for all of them."""
+        width, height = max(self.width() - self._left_px - 36, 0), max(self.height() - 56, 0)
+        self._empty.setGeometry(self._left_px + 12, 8, width, height)
+        self._empty.setVisible(self._is_empty and self._empty.heightForWidth(width) <= height)
 
 
 def pen(colour: QColor, width: float, style: Qt.PenStyle = Qt.PenStyle.SolidLine) -> QPen:

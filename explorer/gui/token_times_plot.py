@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QResizeEvent
 
 from explorer.gui.axes import PlainAxis, round_up
 from explorer.gui.language import later
@@ -15,6 +15,8 @@ from explorer.gui.palette import blend, run_colour, theme
 from explorer.gui.still_plot import StillPlot, pen
 
 HEIGHT_PX = 132
+LEAST_HEIGHT_PX = 72
+"""With less nothing is drawn: axes and their words would lie over one another."""
 LEFT_AXIS_PX = 48
 ROOM = 1.5
 """The axis reaches this many times above the 99th percentile: single stalls may leave the picture."""
@@ -41,6 +43,12 @@ class TokenTimesPlot(StillPlot):
         self._p50, self._p99 = (pg.InfiniteLine(angle=0, movable=False) for _ in range(2))
         for item in (self._each, self._p50, self._p99):
             self.addItem(item, ignoreBounds=True)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        item = self.getPlotItem()
+        if item is not None:  # else resized by the constructor of the class above, or when it is taken down
+            item.setVisible(self.height() >= LEAST_HEIGHT_PX)
 
     def set_run(self, run_id: int) -> None:
         """Take the colour of run ``run_id``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from explorer.gui.language import tr
@@ -19,6 +20,7 @@ class Views(QWidget):
         self._tabs.setDrawBase(False)
         self._tabs.setExpanding(False)
         self._tabs.setUsesScrollButtons(False)
+        self._tabs.setElideMode(Qt.TextElideMode.ElideRight)  # what stands beside them must not lie over them
         self._stack = QStackedWidget()
         self._stack.setObjectName("views")
         self._tabs.currentChanged.connect(self._stack.setCurrentIndex)
@@ -26,8 +28,7 @@ class Views(QWidget):
         row.setContentsMargins(4, 4, 4, 0)
         row.setSpacing(8)
         row.addWidget(self._tabs)
-        row.addStretch(1)
-        row.addWidget(beside)
+        row.addWidget(beside, 1)
         head = QWidget()
         head.setObjectName("view_row")
         head.setFixedHeight(ROW_HEIGHT_PX)

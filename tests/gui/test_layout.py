@@ -1,0 +1,104 @@
+"""Room: nothing lies over anything else in the smallest window, nothing moves with a setting, no words are cut."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyqtgraph as pg
+import pytest
+from PySide6.QtGui import QColor, QImage
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTabBar, QToolButton, QWidget
+from pytestqt.qtbot import QtBot
+from window_bench import CPU, GPU, Bench, environment, steps
+
+from explorer.gui.controls import ElidedLabel
+from explorer.gui.forecast_bar import ForecastBar
+from explorer.gui.main_window import SMALLEST_SIZE_PX
+from explorer.gui.token_times_plot import TokenTimesPlot
+
+
+def test_that_tabs_and_pins_share_their_row_in_the_smallest_window(bench: Bench) -> None:
+    window = bench.open()
+    window.resize(*SMALLEST_SIZE_PX)
+    window.show()
+    QApplication.processEvents()
+    row = [
+        bench.find(QTabBar, "view_tabs"),
+        bench.find(QToolButton, "pin_a_button"),
+        bench.find(QToolButton, "pin_b_button"),
+        bench.find(QPushButton, "compare_button"),
+    ]
+    places = [(w.mapTo(window, w.rect().topLeft()).x(), w.mapTo(window, w.rect().topRight()).x()) for w in row]
+    for (_, right), (left, _) in pairwise(places):
+        assert right < left, places
+    assert places[-1][1] <= window.width()
+
+
+def test_that_the_forecast_is_as_high_with_one_line_as_with_two(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    bench.open()
+    bench.choose("workload_combo", "train")
+    bar = bench.window.findChild(ForecastBar)
+    assert bar is not None
+    before, words = bar.sizeHint().height(), bar.words()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 5, peak_allocated_bytes=3 * 2**30))
+    bench.end(start)
+    assert bar.words() != words
+    assert bar.sizeHint().height() == before
+    assert "-0.0%" not in bar.words()
+
+
+def test_that_a_line_that_is_too_long_ends_in_an_ellipsis_and_keeps_its_text(qtbot: QtBot) -> None:
+    label, whole = ElidedLabel(), QLabel()
+    for one in (label, whole):
+        qtbot.addWidget(one)
+        one.setText("attention naive → sdpa, gelu hf → triton, checkpointing off → all")
+        one.resize(140, 20)
+    assert label.text() == whole.text()
+
+    def dark(widget: QLabel) -> int:
+        """Pixels of letters in the last twelve columns: of three dots there are few, of cut letters many."""
+        image: QImage = widget.grab().toImage()
+        ground = QColor(image.pixel(139, 0))
+        columns = range(image.width() - 12, image.width())
+        return sum(QColor(image.pixel(x, y)) != ground for x in columns for y in range(11))
+
+    assert dark(label) == 0, "the dots lie on the line"
+    assert dark(whole) > 0
+
+
+@pytest.mark.parametrize(("height", "words"), [(48, False), (130, True)])
+def test_that_a_plot_without_room_for_its_words_says_none(qtbot: QtBot, height: int, words: bool) -> None:
+    host = QWidget()
+    qtbot.addWidget(host)
+    plot = TokenTimesPlot()
+    plot.setParent(host)
+    plot.resize(280, height)
+    host.show()
+    (label,) = plot.findChildren(QLabel)
+    assert label.isVisible() == words
+    assert plot.getPlotItem().isVisible() == words
+    host.hide()
+
+
+@pytest.mark.parametrize("width", [300, 900])
+def test_that_numbers_below_the_bars_do_not_touch(bench: Bench, width: int) -> None:
+    window = bench.open()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 30))
+    bench.end(start)
+    panel = window.panels.overview
+    panel.bars.resize(width, 200)
+    panel.bars.apply_theme(False)
+    panel._shown = ()
+    panel.refresh()
+    axis: pg.AxisItem = panel.bars.getPlotItem().getAxis("bottom")
+    (low, high), size = axis.range, axis.size().width()
+    _, values = axis.tickValues(low, high, size)[0]
+    said = axis.tickStrings(values, 1.0, 1.0)
+    assert len(said) >= 3
+    places = [(value - low) / (high - low) * size for value in values]
+    widths = [panel.bars.fontMetrics().horizontalAdvance(text) for text in said]
+    for (x0, w0), (x1, w1) in pairwise(zip(places, widths, strict=True)):
+        assert x0 + w0 / 2 + 4 < x1 - w1 / 2
