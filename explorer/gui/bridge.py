@@ -90,7 +90,7 @@ class Bridge(QObject):
         self._in_process = in_process
         self._worker: Worker | None = None
         self._state: State = "absent"
-        self._run_id = 0
+        self._run_id = self._work_id = 0
         self._waiting: Start | None = None
         self._running: RunConfig | None = None
         self._experiment: Steps[Any] | None = None
@@ -161,9 +161,9 @@ class Bridge(QObject):
         return tuple(range(first, self._run_id + 1))
 
     def reserve_id(self) -> int:
-        """A run id for work of an experiment that is no run, such as checks."""
-        self._run_id += 1
-        return self._run_id
+        """A run id for work of an experiment that is no run, such as checks: below 0, so that runs count on by one."""
+        self._work_id -= 1
+        return self._work_id
 
     def conduct(self, experiment: Steps[Any]) -> None:
         """Drive ``experiment`` from the first moment that the worker is ready."""
