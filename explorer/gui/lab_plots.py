@@ -144,12 +144,12 @@ class RooflinePlot(LabPlot):
             self._add(line)
         for group in _close_together(roofs):
             told = ", ".join(
-                tr("{format}: {product:,.0f} TFLOP/s", format=dtype, product=roofs[dtype][1]) for dtype in group
+                tr("{format}: {product} TFLOP/s", format=dtype, product=_figure(roofs[dtype][1])) for dtype in group
             )
             self._write(told, high_x, math.log10(roofs[group[0]][1]), (1, 1))
         if roofs:
             copy, _ = max(roofs.values())
-            self._write(tr("/ copy: {speed:,.0f} GB/s", speed=copy * 1e3), high_x, low_y, (1, 1))
+            self._write(tr("/ copy: {speed} GB/s", speed=_figure(copy * 1e3)), high_x, low_y, (1, 1))
         self._add(self._points(known, POINT_PX))
         chosen = [row for row in known if any(row is other for other in self._selected)]
         if chosen:
@@ -259,6 +259,11 @@ def _intensity(row: LabRow) -> float:
 
 def _length(row: LabRow) -> float:
     return math.log10(row.case.shape[2])
+
+
+def _figure(value: float) -> str:
+    """With two figures at least: 780, 51, 0.097."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _tip(x: float, y: float, data: str) -> str:

@@ -190,4 +190,4 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         if not hasattr(self, "_empty"):  # resized by the constructor of the class above
             return
         left = LEFT_AXIS_PX + 16
-        self._empty.setGeometry(left, 8, max(self.width() - left - 26, 0), max(self.height() - 56, 0))
+        self._empty.setGeometry(left, 8, max(self.width() - left - 26, 0), max(self.height() - 8 - BOTTOM_AXIS_PX, 0))
