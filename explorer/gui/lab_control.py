@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, QTimer
 
 from explorer.experiments.kept import Kept
 from explorer.experiments.lab import Wanted, lab, lab_cases, lab_cells, lab_conditions
+from explorer.experiments.single import WorkerGone
 from explorer.experiments.steps import Steps
 from explorer.gui.bridge import Bridge
 from explorer.gui.lab_panel import LabPanel
@@ -36,6 +38,20 @@ class Ended:
     rows: Sequence[LabRow]
     why: str = ""
     """What went wrong, in words, or nothing."""
+
+
+class _Kept(Kept):
+    """Goes on without the file where that cannot be written, and says so."""
+
+    def __init__(self, path: Path | None, conditions: Mapping[str, Any], report: Callable[[str], None]) -> None:
+        super().__init__(path, conditions)
+        self._report = report
+
+    def put(self, kind: str, key: str, value: Any) -> None:
+        try:
+            super().put(kind, key, value)
+        except (ValueError, RuntimeError) as error:
+            self._report(str(error))
 
 
 class LabControl(QObject):
@@ -144,7 +160,7 @@ class LabControl(QObject):
                 on_rows=self._take,
                 next_id=self._next_id,
             )
-        except (ValueError, RuntimeError, OSError) as error:  # a full disk, or no worker to be had
+        except WorkerGone as error:
             return Ended(rows=self._rows, why=str(error))
         return Ended(rows=rows)
 
@@ -160,8 +176,13 @@ class LabControl(QObject):
             if path is not None:
                 path.unlink(missing_ok=True)
         if key not in self._kept:
-            self._kept[key] = Kept(path, conditions)
+            self._kept[key] = _Kept(path, conditions, self._not_kept)
         return self._kept[key]
+
+    def _not_kept(self, why: str) -> None:
+        self._messages.show_message(
+            tr("Measured on, but not kept for another time: {why}", why=from_below(why)), severity="warning"
+        )
 
     def _next_id(self) -> int:
         run_id = self._bridge.reserve_id()

@@ -218,6 +218,24 @@ def test_that_a_dead_worker_leaves_a_row_and_the_lab_goes_on_in_another(desk: De
     assert desk.find(QLabel, "lab_progress").text().endswith(", 1 failed")
 
 
+def test_that_what_cannot_be_kept_is_told_and_measured_on(desk: Desk, tmp_path: Path) -> None:
+    window = desk.open()
+    only(desk, "gelu")
+    desk.find(QPushButton, "lab_start").click()
+    answer(desk, measuring(desk), {})
+    (kept,) = (tmp_path / "stored").glob("lab-*.json")
+    kept.unlink()
+    kept.mkdir()
+    answer(desk, measuring(desk), {})
+    assert "not kept for another time" in window.messages.text
+    assert "is a folder" in window.messages.text
+    assert len(cells(desk, 4)) == 8
+    left = measuring(desk)
+    desk.find(QPushButton, "lab_stop").click()
+    desk.say(RunEnded(run_id=left.run_id, outcome="stopped"))
+    desk.until(lambda: not window.bridge.going)
+
+
 def test_that_no_worker_to_be_had_ends_it_with_words(desk: Desk) -> None:
     window = desk.open()
     only(desk, "layout")
