@@ -6,6 +6,7 @@ import traceback
 
 from explorer.config import RunConfig
 from explorer.engine.errors import BadRequest, Diverged
+from explorer.engine.known_errors import describe_known
 from explorer.engine.out_of_memory import describe_out_of_memory, is_out_of_memory
 from explorer.messages import Problem
 from explorer.results.environment import DeviceInfo
@@ -35,6 +36,8 @@ def describe(
             )
         case _ if is_out_of_memory(error):
             return describe_out_of_memory(error, config, device, before)
+        case _ if (known := describe_known(error, config)) is not None:
+            return known
         case ValueError():
             return Problem(what="This cannot run", why=str(error), detail=detail, bad_request=True)
         case _:

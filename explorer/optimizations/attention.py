@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from explorer.config import RunConfig, Workload
+from explorer.models import shape_of
 from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
@@ -275,6 +276,17 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return f"the {level} kernel needs compute capability 8.0 or later (Ampere); {device.name} has {have}"
         return None
 
+    def unfit(self, level: str, config: RunConfig) -> str | None:
+        shape = shape_of(config.model)
+        head = 0 if shape is None else shape.width // shape.heads
+        allowed = _multiple(level, config)
+        if head % allowed:
+            return f"this model's heads have {head} numbers; the {level} kernel takes multiples of {allowed}"
+        if level == "triton" and shape is not None and head not in HEAD_SIZES:
+            sizes = ", ".join(map(str, HEAD_SIZES))
+            return f"this model's heads have {head} numbers; the Triton kernel takes {sizes}"
+        return None
+
     def snippet(self, level: str, config: RunConfig) -> Snippet:
         if level == "naive_half":
             return Snippet(
@@ -369,6 +381,19 @@ model.set_attn_implementation("{level}")
             yield
         finally:
             run.model.set_attn_implementation(before)
+
+
+def _multiple(level: str, config: RunConfig) -> int:
+    """Of which a head's numbers must be a multiple: they are read 16 bytes at a time; flash pads them by itself.
+
+    Source: torch 2.11 to 2.13, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp.
+    """
+    if level == "cudnn":
+        return 8
+    if level != "efficient":
+        return 1
+    half = "precision" if config.workload == "train" else "weight_dtype"
+    return 8 if config.level(half) in ("fp16", "bf16") else 4
 
 
 def registered_name(level: str) -> str:
