@@ -64,7 +64,7 @@ def test_that_blocks_follow_each_other_as_abba_or_baab_and_sum_up_their_steps(ti
 def test_that_the_order_is_drawn_by_seed(tiny: RunConfig) -> None:
     orders = {
         seed: [e.arm for e in compared(tiny, tiny, blocks=2, seed=seed) if isinstance(e, BlockEnded)][:2]
-        for seed in range(4)
+        for seed in range(2)
     }
     assert [0, 1] in orders.values()
     assert [1, 0] in orders.values()

@@ -22,6 +22,7 @@ from explorer.optimizations.base import Run
 from explorer.results.environment import DeviceInfo
 
 CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", total_memory_bytes=2**33)
+TOKENIZER = bundled()
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def generated(
     """All tokens in the context (a list a sequence) and the text; ``restart_after``: a new segment there."""
     run = Run(config=config, device=torch.device(device), model=model)
     telemetry = Telemetry(CPU)
-    loop = GenerationLoop(run, bundled(), model.config.n_positions, telemetry)
+    loop = GenerationLoop(run, TOKENIZER, model.config.n_positions, telemetry)
     with ExitStack() as stack:
         registry.enter(stack, run)
         run.graphed = run.graphed or graphed
@@ -87,9 +88,18 @@ CACHES = [
 ]
 
 
+@pytest.fixture(scope="module")
+def by_prompt(tiny_model: Path) -> dict[str, list[int]]:
+    """What transformers' generate makes of each prompt."""
+    model = GPT2LMHeadModel.from_pretrained(tiny_model, attn_implementation="eager")
+    return {prompt: by_transformers(model, TOKENIZER.encode(prompt), 24) for prompt in PROMPTS}
+
+
 @pytest.mark.parametrize("levels", CACHES)
-def test_that_greedy_tokens_are_those_of_transformers_generate(tiny: GPT2LMHeadModel, levels: dict[str, str]) -> None:
-    for prompt in PROMPTS:
+def test_that_greedy_tokens_are_those_of_transformers_generate(
+    tiny: GPT2LMHeadModel, by_prompt: dict[str, list[int]], levels: dict[str, str]
+) -> None:
+    for prompt, expected in by_prompt.items():
         config = RunConfig(
             workload="generate",
             batch=1,
@@ -98,11 +108,9 @@ def test_that_greedy_tokens_are_those_of_transformers_generate(tiny: GPT2LMHeadM
             prompt=prompt,
             levels=tuple(levels.items()),
         )
-        ids = bundled().encode(prompt)
-        expected = by_transformers(tiny, ids, 24)
         tokens, text = generated(tiny, config)
         assert tokens == [expected]
-        assert text == bundled().decode(expected[len(ids) :])
+        assert text == TOKENIZER.decode(expected[len(TOKENIZER.encode(prompt)) :])
 
 
 @pytest.mark.parametrize("levels", CACHES)
@@ -117,7 +125,7 @@ def test_that_a_segment_that_begins_within_the_text_changes_no_token(
         prompt=PROMPTS[0],
         levels=tuple(levels.items()),
     )
-    expected = by_transformers(tiny, bundled().encode(PROMPTS[0]), 20)
+    expected = by_transformers(tiny, TOKENIZER.encode(PROMPTS[0]), 20)
     assert generated(tiny, config, restart_after=7)[0] == [expected, expected]
 
 
@@ -130,7 +138,7 @@ def test_that_penalised_tokens_are_those_of_transformers_generate(
             workload="generate", batch=2, temperature=0.0, max_new_tokens=24, prompt=PROMPTS[0],
             repetition_penalty=penalty, levels=tuple(levels.items()),
         )  # fmt: skip
-        ids = bundled().encode(PROMPTS[0])
+        ids = TOKENIZER.encode(PROMPTS[0])
         expected = by_transformers(tiny, ids, 24, penalty=penalty)
         assert expected != by_transformers(tiny, ids, 24)
         assert generated(tiny, config, restart_after=7)[0] == [expected, expected]
@@ -143,7 +151,7 @@ def stopped(model: GPT2LMHeadModel, config: RunConfig, *, graphed: bool = False)
     """The text of ``config``, and how many tokens were computed."""
     run = Run(config=config, device=torch.device("cpu"), model=model)
     telemetry = Telemetry(CPU)
-    loop = GenerationLoop(run, bundled(), model.config.n_positions, telemetry)
+    loop = GenerationLoop(run, TOKENIZER, model.config.n_positions, telemetry)
     text = ""
     with ExitStack() as stack:
         registry.enter(stack, run)
@@ -160,7 +168,7 @@ def stopped(model: GPT2LMHeadModel, config: RunConfig, *, graphed: bool = False)
 
 def test_that_a_text_ends_before_a_stop_string_that_spans_tokens(tiny: GPT2LMHeadModel) -> None:
     tokens, whole = generated(tiny, STOPPING)
-    pieces = [bundled().decode([token]) for token in tokens[0][-60:]]
+    pieces = [TOKENIZER.decode([token]) for token in tokens[0][-60:]]
     at = 30
     stop = pieces[at][-1] + pieces[at + 1] + pieces[at + 2][:1]
     assert "\N{REPLACEMENT CHARACTER}" not in stop
@@ -177,7 +185,7 @@ def test_that_a_text_that_begins_again_can_come_to_its_stop_string_again(tiny: G
     config = dataclasses.replace(STOPPING, stop=(whole[at : at + 3],))
     run = Run(config=config, device=torch.device("cpu"), model=tiny)
     telemetry = Telemetry(CPU)
-    loop = GenerationLoop(run, bundled(), 64, telemetry)
+    loop = GenerationLoop(run, TOKENIZER, 64, telemetry)
     loop.begin_segment(0)
     texts = []
     for _ in range(2):
@@ -193,7 +201,7 @@ def test_that_a_text_that_begins_again_can_come_to_its_stop_string_again(tiny: G
 
 def test_that_a_text_that_ends_within_a_character_says_so(tiny: GPT2LMHeadModel) -> None:
     """Greedy text of a model that always writes the first byte of a two-byte character."""
-    (half,) = (id for id in range(1, 257) if bundled().token_bytes(id) == b"\xc3")
+    (half,) = (id for id in range(1, 257) if TOKENIZER.token_bytes(id) == b"\xc3")
     hook = tiny.lm_head.register_forward_hook(
         lambda module, inputs, output: output.index_fill(-1, torch.tensor(half), 1e4)
     )
@@ -212,19 +220,19 @@ def test_that_a_text_longer_than_the_context_goes_on_from_its_last_half(tiny: GP
         prompt=PROMPTS[0],
         levels=(("kv_cache", cache),),
     )
-    context = bundled().encode(PROMPTS[0])
+    context = TOKENIZER.encode(PROMPTS[0])
     made: list[int] = []
     while len(made) < 150:
         more = by_transformers(tiny, context, 65 - len(context))[len(context) :]
         made += more
         context = (context + more)[-32:]
     _, text = generated(tiny, config)
-    assert text == bundled().decode(made[:150])
+    assert text == TOKENIZER.decode(made[:150])
 
 
 def test_that_a_prompt_longer_than_the_context_is_cut_to_its_last_half(tiny: GPT2LMHeadModel) -> None:
     prompt = "".join(f"x{n} = {n}\n" for n in range(40))
-    ids = bundled().encode(prompt)
+    ids = TOKENIZER.encode(prompt)
     assert len(ids) > 64
     config = RunConfig(workload="generate", batch=1, temperature=0.0, max_new_tokens=9, prompt=prompt)
     tokens, _ = generated(tiny, config)
@@ -244,7 +252,7 @@ def test_that_only_tokens_that_the_tokenizer_knows_are_chosen() -> None:
     model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=64, vocab_size=3 * 8192))
     config = RunConfig(workload="generate", batch=4, temperature=1.5, top_k=0, max_new_tokens=16, prompt="x")
     tokens, _ = generated(model, config)
-    assert all(token < bundled().vocabulary for row in tokens for token in row)
+    assert all(token < TOKENIZER.vocabulary for row in tokens for token in row)
 
 
 class Recorded:
@@ -289,9 +297,9 @@ def test_that_a_stop_string_ends_a_recorded_text_within_one_more_batch_of_tokens
     config = dataclasses.replace(STOPPING, levels=(("kv_cache", "static"),))
     tokens, whole = generated(tiny, config)
     at = 19
-    stop = bundled().decode(tokens[0][-60:][at : at + 1])
+    stop = TOKENIZER.decode(tokens[0][-60:][at : at + 1])
     before, _ = whole.split(stop, 1)
-    place = len(bundled().encode(before))
+    place = len(TOKENIZER.encode(before))
     text, computed = stopped(tiny, dataclasses.replace(config, stop=(stop,)), graphed=True)
     assert text == before
     # Its own batch of eight, after the prefill's single one, and the one that was submitted before that was read.
@@ -304,7 +312,7 @@ def test_that_a_text_can_begin_again_and_comes_out_the_same(tiny: GPT2LMHeadMode
     config = RunConfig(workload="generate", batch=1, max_new_tokens=20, prompt="x = ", seed=3, levels=levels)
     run = Run(config=config, device=torch.device("cpu"), model=tiny)
     telemetry = Telemetry(CPU)
-    loop = GenerationLoop(run, bundled(), 64, telemetry)
+    loop = GenerationLoop(run, TOKENIZER, 64, telemetry)
     with ExitStack() as stack:
         registry.enter(stack, run)
         run.graphed = True
@@ -345,7 +353,7 @@ def test_that_greedy_tokens_on_the_gpu_are_those_of_transformers_generate(
 ) -> None:
     tiny.to("cuda")
     for prompt in PROMPTS:
-        ids = bundled().encode(prompt)
+        ids = TOKENIZER.encode(prompt)
         expected = by_transformers(tiny, ids, 24)
         config = RunConfig(
             workload="generate", device="cuda:0", batch=2, temperature=0.0, max_new_tokens=24, prompt=prompt,
