@@ -90,7 +90,7 @@ class Bridge(QObject):
         self._in_process = in_process
         self._worker: Worker | None = None
         self._state: State = "absent"
-        self._run_id = self._work_id = 0
+        self._run_id = self._last_number = self._work_id = 0
         self._waiting: Start | None = None
         self._running: RunConfig | None = None
         self._experiment: Steps[Any] | None = None
@@ -142,7 +142,7 @@ class Bridge(QObject):
     def start(self, config: RunConfig, *, download: bool = False) -> int:
         """Begin a run as soon as the worker is ready (a lost one is replaced), and return its id."""
         assert not self.going
-        self._run_id += 1
+        self._run_id = self.number_run()
         self._running = config
         self._waiting = Start(run_id=self._run_id, config=config, download=download)
         self._recorder.begin_run(self._log.begin_run(self._run_id, config))
@@ -154,11 +154,16 @@ class Bridge(QObject):
 
     def begin_runs(self, *configs: RunConfig) -> tuple[int, ...]:
         """Begin runs of an experiment in the log, and return their ids."""
-        first = self._run_id + 1
-        for config in configs:
-            self._run_id += 1
-            self._recorder.begin_run(self._log.begin_run(self._run_id, config))
-        return tuple(range(first, self._run_id + 1))
+        ids = tuple(self.number_run() for _ in configs)
+        for run_id, config in zip(ids, configs, strict=True):
+            self._recorder.begin_run(self._log.begin_run(run_id, config))
+        self._run_id = ids[-1]
+        return ids
+
+    def number_run(self) -> int:
+        """The id of one more run of the log; a stored one has it while another may be going."""
+        self._last_number += 1
+        return self._last_number
 
     def reserve_id(self) -> int:
         """A run id for work of an experiment that is no run, such as checks: below 0, so that runs count on by one."""

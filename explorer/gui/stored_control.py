@@ -161,7 +161,7 @@ class StoredControl(QObject):
         ids = []
         for record in records:
             if record.uid not in here:
-                record.run_id = here[record.uid] = self._bridge.reserve_id()
+                record.run_id = here[record.uid] = self._bridge.number_run()
                 self._log.add(record)
             ids.append(here[record.uid])
         self._panels.runs.refresh()

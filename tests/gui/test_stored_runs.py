@@ -31,7 +31,7 @@ from explorer.config import RunConfig
 from explorer.gui import stored_runs
 from explorer.gui.annotations import Timeline
 from explorer.gui.stored_dialog import StoredDialog
-from explorer.messages import Problem, Reconfigure, RunEnded, SegmentStarted, WorkerReady
+from explorer.messages import Problem, Reconfigure, RunEnded, SegmentStarted, Stop, WorkerReady
 from explorer.results.log import RunLog, RunRecord
 from explorer.results.ring import SampleColumns
 from explorer.results.sample import Segment
@@ -308,6 +308,8 @@ def test_that_a_run_that_is_going_keeps_the_curves(bench: Bench, path: Path) -> 
     drawn = [curve for curve in plot.getPlotItem().listDataItems() if curve.xData is not None and len(curve.xData)]
     assert max(curve.xData[-1] for curve in drawn) < 0.5
     assert not any(isinstance(command, Reconfigure) for command in bench.worker.commands)
+    window.control.stop()
+    assert bench.worker.commands[-1] == Stop(run_id=start.run_id), "of the run that is going, not of the shown one"
     bench.end(start)
     dialog.close()
 
