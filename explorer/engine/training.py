@@ -14,6 +14,7 @@ from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import Completed, StepPipeline
 from explorer.engine.training_graph import TrainingGraph
 from explorer.optimizations.base import Run
+from explorer.optimizations.clipped_update import clip_in_update
 from explorer.results.sample import Phase, Sample
 from explorer.results.statistics import WarmUp
 
@@ -35,7 +36,9 @@ def train_step(run: Run, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     loss = _backward(run, tokens)
     if scaler is not None:
         scaler.unscale_(optimizer)  # clipping must see the true gradients
-    if run.config.grad_clip:
+    if run.config.grad_clip and run.clips_in_update:
+        grad_norm = clip_in_update(optimizer, run.model.parameters(), run.config.grad_clip)
+    elif run.config.grad_clip:
         grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.config.grad_clip)
     else:
         grads = [p.grad for p in run.model.parameters() if p.grad is not None]

@@ -127,7 +127,8 @@ def _main(config: RunConfig, parts: Parts) -> str:
 def _loop(config: RunConfig, parts: Parts) -> str:
     step = ["optimizer.zero_grad(set_to_none=True)", _backward(parts), *filter(None, [parts.the("after_backward", "")])]
     if config.grad_clip:
-        step.append(f"torch.nn.utils.clip_grad_norm_(model.parameters(), {config.grad_clip!r})")
+        clip = f"torch.nn.utils.clip_grad_norm_(model.parameters(), {config.grad_clip!r})"
+        step.append(parts.the("clip", clip))
     step.append(parts.the("update", "optimizer.step()"))
     before, replaced = "", parts.the("step", "")
     if replaced:

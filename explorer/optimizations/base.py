@@ -52,6 +52,8 @@ class Run:
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
     """Makes the context that a forward pass runs in."""
     scaler: torch.amp.GradScaler | None = None
+    clips_in_update: bool = False
+    """Whether the optimizer's kernel shortens the gradients, and not a pass of their own."""
     micro_batches: int = 1
     """Equal parts of a batch that training takes one after another before it updates the weights."""
     data_loading: DataLoading = "prefetch"

@@ -33,6 +33,8 @@ class Snippet:
     """In place of ``loss.backward()``."""
     after_backward: str = ""
     """Once a step, when all gradients are there."""
+    clip: str = ""
+    """In place of the line that clips the gradients."""
     micro_batches: int = 1
     """Parts of a batch, each with a loss and a backward pass of its own."""
     update: str = ""

@@ -189,6 +189,15 @@ def test_that_a_graph_is_known_by_launches_that_bear_many_kernels(launches: int 
     [
         pytest.param(made("foreach", "foreach norm"), {"foreach"}, id="foreach"),
         pytest.param(made("fused adamw", "foreach norm"), {"fused"}, id="fused"),
+        pytest.param(
+            made("fused adamw", operators=(("aten::_foreach_mul_", 1),)), {"fused"}, id="fused, clipped before"
+        ),
+        pytest.param(made("fused adamw", operators=(("aten::clamp_min", 1),)), {"fused_clip"}, id="clipped in it"),
+        pytest.param(
+            made("fused adamw", operators=(("aten::clamp_min", 1), ("aten::_foreach_mul_", 1))),
+            set(),
+            id="clipped twice",
+        ),
         pytest.param(made("foreach norm"), set(), id="clipping alone"),
         pytest.param(made("fused adamw", "foreach"), set(), id="both"),
     ],
