@@ -2,11 +2,11 @@
 
     z = x W^T,   loss = mean over rows of (log sum_v exp z_v - z_target),   dz = (softmax(z) - onehot(target)) / rows
 
-R rows of x, D wide; V columns of z. A quarter of the rows at a time, or fewer, the logits of a chunk are made
-by one matrix product; one kernel reads them, leaves the row's loss, and writes dz in their place; two more
+R rows of x, D wide; V columns of z. A chunk of the rows at a time, and no more of them than must be, the logits are
+made by one matrix product; one kernel reads them, leaves the row's loss, and writes dz in their place; two more
 products take that to dx and dW at once, in the forward pass. So the logits exist once, in chunks, in the dtype of
 the products, and nothing is computed twice. Peak memory beyond x, W and their gradients: one chunk of
-logits (at most 1 GiB) and dW in float32; plain, it is z, its float32 copy, and both of their gradients.
+logits (at most 1.2 GiB) and dW in float32; plain, it is z, its float32 copy, and both of their gradients.
 
 Rows of W beyond the classes, which only pad it to a better size, take no part: their logits count as -inf, and their
 gradients are zero.
@@ -34,8 +34,8 @@ from explorer.kernels.launch import check, elementwise_shape, run, tl, triton
 
 # A row's 50257 logits in 13 steps of 4096 over 256 threads: 16 elements a thread, 16 bytes an access.
 _COLUMNS, _WARPS = 4096, 8
-_CHUNKS = 4
-_CHUNK_BYTES = 1 << 30
+# Few chunks: each adds to all of dW, and a product of few rows leaves processors idle.
+_CHUNK_BYTES = 9 << 27
 # Rows of logits start 128 bytes apart or a multiple thereof, so that an odd vocabulary (50257) slows neither the
 # matrix products nor the kernel.
 _ALIGN = 64
@@ -98,10 +98,10 @@ def _scaled(x: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _chunk(rows: int, columns: int, itemsize: int) -> int:
-    """Rows whose logits are held at a time; a multiple of 128, for whole tiles in the products, if it can be."""
-    fitting = _CHUNK_BYTES // (columns * itemsize)
-    wanted = min(triton.cdiv(rows, _CHUNKS), max(1, fitting))
-    return triton.cdiv(wanted, 128) * 128 if wanted > 128 else max(1, wanted)
+    """Rows whose logits are held at a time: equal chunks, of a multiple of 128 for whole tiles, if it can be."""
+    chunks = max(1, triton.cdiv(rows * columns * itemsize, _CHUNK_BYTES))
+    wanted = max(1, triton.cdiv(rows, chunks))
+    return triton.cdiv(wanted, 128) * 128 if wanted > 128 else wanted
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

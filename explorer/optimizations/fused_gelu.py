@@ -25,11 +25,13 @@ FORWARD = {
     "hf": r"tanh_kernel|^aten::tanh$",
     "torch": r"GeluCUDAKernel|^aten::gelu$",
     "triton": r"^gelu_forward$",
+    "triton_bias": r"^bias_gelu_forward$",
 }
 BACKWARD = {
     "hf": r"tanh_backward_kernel|^aten::tanh_backward$",
     "torch": r"GeluBackwardCUDAKernel|^aten::gelu_backward$",
     "triton": r"^gelu_backward$",
+    "triton_bias": r"^bias_gelu_backward$",
 }
 
 
@@ -63,6 +65,12 @@ class FusedGelu(Optimization):
         Level(id="hf", label="unfused", help="transformers' gelu_new: about six kernels forward, each through memory."),
         Level(id="torch", label="torch fused", help="F.gelu(approximate='tanh'): one kernel each way."),
         Level(id="triton", label="Triton fused", help="This project's own Triton kernel: one kernel each way."),
+        Level(
+            id="triton_bias",
+            label="Triton, with bias",
+            help="The same, with the bias added in it forward and its gradient summed in it backward.",
+            workloads=("train",),
+        ),
     )
     help = (
         "GPT-2's GeLU written in plain Python runs as a power, a tanh, sums and products, and each reads and "
@@ -90,12 +98,13 @@ for block in model.transformer.h:
         "hf": MemoryTerms(gelu=lambda formats: 3 * 4 + 2 * formats.product_bytes),
         "torch": MemoryTerms(gelu=lambda formats: 2 * formats.product_bytes),
         "triton": MemoryTerms(gelu=lambda formats: 2 * formats.product_bytes),
+        "triton_bias": MemoryTerms(gelu=lambda formats: 2 * formats.product_bytes),
     }
 
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {level: _runs(level) for level in FORWARD}
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
-        if level != "triton":
+        if level not in ("triton", "triton_bias"):
             return None
         if device.kind != "cuda":
             return "Triton kernels need a CUDA device; this device is a CPU"
@@ -105,6 +114,29 @@ for block in model.transformer.h:
         if level == "torch":
             made = 'torch.nn.GELU(approximate="tanh")'
             return Snippet(setup=f"for block in model.transformer.h:\n    block.mlp.act = {made}\n")
+        if level == "triton_bias":
+            return Snippet(
+                imports=(
+                    "from explorer.kernels.bias_gelu import bias_gelu",
+                    "from explorer.optimizations.unbiased import Unbiased",
+                ),
+                definitions='''\
+class BiasGelu(torch.nn.Module):
+    """The bias of the projection before, and GeLU, in one kernel each way."""
+
+    def __init__(self, mlp):
+        super().__init__()
+        self.bias_of = lambda: mlp.c_fc.bias
+
+    def forward(self, x):
+        return bias_gelu(x, self.bias_of())
+''',
+                setup="""\
+for block in model.transformer.h:
+    block.mlp.c_fc.__class__ = Unbiased
+    block.mlp.act = BiasGelu(block.mlp)
+""",
+            )
         return Snippet(
             imports=("from explorer.kernels.gelu import gelu",),
             definitions='''\
@@ -128,23 +160,36 @@ class TritonGelu(torch.nn.Module):
                 f"gelu = {level} replaces the tanh GeLU, but this model's activation_function is {activation!r}; "
                 f"allowed: {', '.join(TANH_GELUS)}"
             )
-        fused = _module(level)
         blocks: Any = run.model.transformer.h
         before = [(block.mlp, block.mlp.act) for block in blocks]
         for mlp, _ in before:
-            mlp.act = fused
+            mlp.act = _module(level, mlp)
         try:
-            yield
+            if level == "triton_bias":
+                from explorer.optimizations.unbiased import Unbiased, of_class
+
+                with of_class([mlp.c_fc for mlp, _ in before], Unbiased):
+                    yield
+            else:
+                yield
         finally:
             for mlp, act in before:
                 mlp.act = act
 
 
-def _module(level: str) -> nn.Module:
+def _module(level: str, mlp: Any) -> nn.Module:
     from torch import Tensor, nn
 
     if level == "torch":
         return nn.GELU(approximate="tanh")
+    if level == "triton_bias":
+        from explorer.kernels.bias_gelu import bias_gelu
+
+        class BiasGelu(nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return bias_gelu(x, mlp.c_fc.bias)
+
+        return BiasGelu()
 
     from explorer.kernels.gelu import gelu
 

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, ClassVar
 
 from explorer.config import RunConfig
-from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
-from explorer.results.proof import Evidence, Profile, listed
+from explorer.results.proof import Evidence, Profile
 
 KERNELS = (r"^layer_norm_forward$", r"^layer_norm_backward$")
-"""Of the Triton level. Source: kernels/layer_norm.py."""
+"""A norm alone, both ways. Source: kernels/layer_norm.py."""
+SUMS = (r"^residual_norm_forward$", r"^residual_norm_backward$")
+"""A norm with the residual sum before it; one with the gradient of the stream added. Source: the same."""
 
 
 def _norms(level: str) -> Callable[[Profile], Evidence]:
     """Proof that every norm, two in a block and the last, was ``level``'s, both ways, and none another's."""
 
     def judge(profile: Profile) -> Evidence:
-        wanted = 2 * profile.blocks_passed + profile.steps
-        own = [profile.matching(pattern) for pattern in KERNELS]
+        blocks, passes = profile.blocks_passed, profile.steps
+        forward, backward, sum_forward, sum_backward = (profile.count(pattern) for pattern in (*KERNELS, *SUMS))
         torchs = profile.operator_count("aten::native_layer_norm")
-        seen = f"torch's norm x{torchs}; Triton: {listed([kernel for found in own for kernel in found])}"
-        enough = [sum(kernel.count for kernel in found) >= wanted for found in own]
-        shown = all(enough) and not torchs if level == "triton" else torchs >= wanted and not any(own)
-        return Evidence(shown=shown and profile.blocks_passed > 0, seen=f"{seen}; {wanted} were to be seen")
+        all_norms = 2 * blocks + passes
+        shown = {
+            "torch": torchs >= all_norms and not forward + backward + sum_forward + sum_backward,
+            "triton": min(forward, backward) >= all_norms and not torchs + sum_forward + sum_backward,
+            # The second norm of a block is summed before; of the backward passes all are but the last norm's.
+            "residual": forward >= blocks + passes
+            and sum_forward >= blocks
+            and backward >= passes
+            and sum_backward >= 2 * blocks
+            and not torchs,
+        }[level]
+        seen = f"torch's norm x{torchs}; Triton's x{forward} and back x{backward}"
+        seen += f", with sums x{sum_forward} and back x{sum_backward}; {all_norms} were to be seen each way"
+        return Evidence(shown=shown and blocks > 0, seen=seen)
 
     return judge
 
@@ -40,6 +52,11 @@ class LayerNormKernel(Optimization):
     levels = (
         Level(id="torch", label="torch", help="Under autocast: the norm in float32, then a cast of its result."),
         Level(id="triton", label="Triton", help="This project's own kernels: written at once in the products' format."),
+        Level(
+            id="residual",
+            label="Triton, with sums",
+            help="In the same kernels the residual sum before a norm, and the gradients of the biases around it.",
+        ),
     )
     help = (
         "A layer norm does little arithmetic and reads and writes the whole residual stream. Under autocast torch "
@@ -62,16 +79,39 @@ y = layer_norm(x, norm.weight, norm.bias, norm.eps, torch.bfloat16)  # in place 
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         "torch": _norms("torch"),
         "triton": _norms("triton"),
+        "residual": _norms("residual"),
     }
+    needs = (
+        Needs(
+            level="residual",
+            other="dropout",
+            allowed=("off",),
+            reason="its kernels add a bias after the place of the dropout",
+        ),
+    )
 
     def unavailable(self, level: str, device: DeviceInfo) -> str | None:
-        if level != "triton":
+        if level == "torch":
             return None
         if device.kind != "cuda":
             return "Triton kernels need a CUDA device; this device is a CPU"
         return device.triton_problem
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if level == "residual":
+            return Snippet(
+                imports=(
+                    "from explorer.optimizations.residual_block import ResidualBlock",
+                    "from explorer.optimizations.triton_layer_norm import TritonLayerNorm",
+                    "from explorer.optimizations.unbiased import Unbiased",
+                ),
+                setup="""\
+for block in model.transformer.h:
+    block.attn.c_proj.__class__ = block.mlp.c_proj.__class__ = Unbiased
+    block.__class__ = ResidualBlock
+model.transformer.ln_f = TritonLayerNorm(model.transformer.ln_f)
+""",
+            )
         return Snippet(
             imports=("from explorer.kernels.layer_norm import layer_norm",),
             definitions='''\
@@ -100,11 +140,24 @@ model.transformer.ln_f = TritonLayerNorm(model.transformer.ln_f)
         model: Any = run.model.transformer
         before = [(block, name, getattr(block, name)) for block in model.h for name in ("ln_1", "ln_2")]
         before.append((model, "ln_f", model.ln_f))
+        if level == "residual":
+            before = before[-1:]
         made = [TritonLayerNorm(norm) for _, _, norm in before]
         for (owner, name, _), module in zip(before, made, strict=True):
             setattr(owner, name, module)
         try:
-            yield
+            with _in_blocks(model.h) if level == "residual" else nullcontext():
+                yield
         finally:
             for owner, name, norm in before:
                 setattr(owner, name, norm)
+
+
+@contextmanager
+def _in_blocks(blocks: Any) -> Iterator[None]:
+    from explorer.optimizations.residual_block import ResidualBlock
+    from explorer.optimizations.unbiased import Unbiased, of_class
+
+    ends = [half.c_proj for block in blocks for half in (block.attn, block.mlp)]
+    with of_class(ends, Unbiased), of_class(list(blocks), ResidualBlock):
+        yield

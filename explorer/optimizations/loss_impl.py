@@ -17,6 +17,8 @@ from explorer.results.proof import Evidence, Profile
 
 KERNEL = r"^cross_entropy$"
 """The Triton kernel. Source: kernels/linear_cross_entropy.py."""
+CHUNK_BYTES = 9 << 27
+"""Most that the Triton level's logits take. Source: kernels/linear_cross_entropy.py."""
 CALLED = {"chunked": "chunked_cross_entropy", "fused": "linear_cross_entropy"}
 """The function that head and loss become, by level."""
 IMPORTED = {
@@ -87,11 +89,11 @@ hidden = model.transformer(input_ids=tokens, use_cache=False).last_hidden_state
 targets = torch.nn.functional.pad(tokens, (0, 1), value=-100)[:, 1:]
 loss = linear_cross_entropy(hidden, model.lm_head.weight, targets)
 """
-    # A quarter of the rows at a time, or fewer. In plain torch float32 and one or two copies in the products' format.
+    # In plain torch a quarter of the rows at a time, or fewer: float32 and one or two copies in the products' format.
     memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {
         "hf": MemoryTerms(logits=lambda formats: PLAIN_LOGITS_BYTES),
         "chunked": MemoryTerms(logits=lambda formats: (4 + 4) / 4),
-        "fused": MemoryTerms(logits=lambda formats: formats.product_bytes / 4),
+        "fused": MemoryTerms(logits=lambda formats: formats.product_bytes, logits_most_bytes=CHUNK_BYTES),
     }
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
         level: _computes(level) for level in ("hf", "chunked", "fused")

@@ -23,6 +23,7 @@ from explorer.optimizations.layer_norm import LayerNormKernel
 from explorer.optimizations.loss_impl import LossImpl
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
+from explorer.optimizations.qkv_gradient import QkvGradient
 from explorer.optimizations.residual import Residual
 from explorer.optimizations.sync_every_step import SyncEveryStep
 from explorer.optimizations.vocab_padding import VocabPadding
@@ -38,6 +39,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     KvCache(),
     FusedGelu(),
     LayerNormKernel(),
+    QkvGradient(),
     Residual(),
     VocabPadding(),
     LossImpl(),

@@ -67,6 +67,8 @@ class MemoryTerms:
     """Parts of a batch of which one at a time has activations and logits; with several all gradients are there."""
     logits: PerElement | None = None
     """At the loss's fullest moment, for each of B T V elements; None: as transformers' loss has it."""
+    logits_most_bytes: int | None = None
+    """What they take at most, however many there are; None: there is no limit."""
 
     def __or__(self, other: MemoryTerms) -> MemoryTerms:
         """Both together."""
@@ -171,6 +173,8 @@ class _Step:
         self._passing = 2 * 4 * (scores if kept_scores else 0) + 3 * 4 * 4 * hidden
         logits = PLAIN_LOGITS_BYTES if terms.logits is None else terms.logits(formats)
         self._logits = round(batch * seq * shape.vocabulary * logits)
+        if terms.logits_most_bytes is not None:
+            self._logits = min(self._logits, terms.logits_most_bytes)
 
     def at_loss(self) -> Forecast:
         return self._forecast(

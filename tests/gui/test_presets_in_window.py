@@ -19,7 +19,8 @@ EVERYTHING = {
     "optimizer": "fused",
     "dropout": "off",
     "attention": "causal",
-    "gelu": "triton",
+    "gelu": "triton_bias",
+    "qkv_gradient": "joined",
     "residual": "bf16",
     "vocab_padding": "128",
     "loss_impl": "fused",
@@ -70,7 +71,7 @@ def test_that_levels_that_cannot_run_here_are_left_out_aloud(bench: Bench) -> No
     assert bench.config.level("compile") is None
     said = bench.window.messages.text
     assert bench.window.messages.severity == "warning"
-    assert "GeLU: torch fused instead of Triton fused, since Triton kernels need a CUDA device" in said
+    assert "GeLU: torch fused instead of Triton, with bias, since Triton kernels need a CUDA device" in said
     assert "torch.compile: off instead of whole model" in said
     assert bench.find(QComboBox, "preset_combo").currentText() == "Everything", "as far as it can run here"
 

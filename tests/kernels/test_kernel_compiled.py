@@ -17,10 +17,10 @@ COMPILE = r"""
 import collections, json, re
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from explorer.kernels import attention, bias_gelu, column_sum, gelu, layer_norm
+from explorer.kernels import attention, bias_gelu, column_sum, gelu, joined_gradient, layer_norm
 from explorer.kernels import linear_cross_entropy as loss
 
-FLOAT32 = {"mean_ptr", "rstd_ptr", "parts_ptr", "dw_parts_ptr", "db_parts_ptr", "lse_ptr", "delta_ptr", "loss_ptr",
+FLOAT32 = {"mean_ptr", "rstd_ptr", "parts_ptr", "lse_ptr", "delta_ptr", "loss_ptr",
            "factor_ptr"}
 
 def type_of(name, dtype):
@@ -46,10 +46,12 @@ for dtype in ("fp32", "bf16"):
     found[f"gelu {dtype}"] = accesses(gelu._forward, dtype, 8, BLOCK=4096)
     found[f"gelu gradient {dtype}"] = accesses(gelu._backward, dtype, 8, BLOCK=4096)
 found["bias_gelu"] = accesses(bias_gelu._forward, "bf16", 8, ROWS=4, COLUMNS=1024)
-found["bias_gelu gradient"] = accesses(bias_gelu._backward, "bf16", 8, ROWS=4, COLUMNS=1024)
+found["bias_gelu gradient"] = accesses(bias_gelu._backward, "bf16", 4, ROWS=2, COLUMNS=1024)
 found["column_sum"] = accesses(column_sum._column_sum, "bf16", 4, ROWS=32, COLUMNS=64)
-found["layer_norm"] = accesses(layer_norm._forward, "bf16", 4, ADD=True, ROWS=4, COLUMNS=1024)
-found["layer_norm gradient"] = accesses(layer_norm._backward, "bf16", 4, ADD=True, SPLIT=True, ROWS=2, COLUMNS=1024)
+found["layer_norm"] = accesses(layer_norm._sum_forward, "bf16", 4, ADD=True, BIAS=True, ROWS=4, COLUMNS=1024)
+sums = {"ADD": True, "SUMS": True, "SPLIT": True, "ROWS": 4, "COLUMNS": 1024}
+found["layer_norm gradient"] = accesses(layer_norm._sum_backward, "bf16", 4, **sums)
+found["joined"] = accesses(joined_gradient._join, "bf16", 8, ROWS=32, COLUMNS=256)
 found["cross_entropy"] = accesses(loss._cross_entropy, "bf16", 8, GRADIENT=True, COLUMNS=4096)
 found["scale"] = accesses(loss._scale, "bf16", 8, BLOCK=4096)
 for name, kernel, table in (
@@ -81,7 +83,7 @@ def test_that_gelu_moves_its_full_blocks_in_accesses_of_16_bytes(found, dtype):
 
 
 @pytest.mark.parametrize(
-    "name", ["bias_gelu", "bias_gelu gradient", "layer_norm", "layer_norm gradient", "cross_entropy"]
+    "name", ["bias_gelu", "bias_gelu gradient", "layer_norm", "layer_norm gradient", "joined", "cross_entropy"]
 )
 def test_that_kernels_over_rows_read_and_write_in_accesses_of_16_bytes(found, name):
     assert found[name]["ld.global.v4.b32"] > 0

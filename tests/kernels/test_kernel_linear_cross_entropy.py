@@ -11,6 +11,7 @@ from torch.nn import functional
 from explorer.kernels import linear_cross_entropy as file
 from explorer.kernels import reference
 from explorer.kernels.linear_cross_entropy import linear_cross_entropy
+from explorer.optimizations import loss_impl
 
 
 def torchs(x, weight, target, ignore_index=-100):
@@ -53,19 +54,25 @@ def test_that_the_loss_and_both_gradients_are_as_exact_as_torchs(place, rows, wi
     compare(place, as_exact_as_torch, *case(place, rows, width, columns))
 
 
-@pytest.mark.parametrize(("chunks", "limit"), [(1, 1 << 30), (3, 1 << 30), (4, 1), (1, 101 * 4 * 5)])
-def test_that_any_number_of_chunks_gives_the_same(place, chunks, limit, as_exact_as_torch, monkeypatch):
-    monkeypatch.setattr(file, "_CHUNKS", chunks)
+@pytest.mark.parametrize("limit", [1 << 30, 1, 101 * 4 * 5])
+def test_that_any_number_of_chunks_gives_the_same(place, limit, as_exact_as_torch, monkeypatch):
     monkeypatch.setattr(file, "_CHUNK_BYTES", limit)
     compare(place, as_exact_as_torch, *case(place))
 
 
 def test_that_the_chunks_are_whole_tiles_within_the_limit():
-    # B = 32, T = 1024, GPT-2's vocabulary, in two bytes: a quarter of the rows, 785 MiB.
-    assert file._chunk(32768, 50257, 2) == 8192
-    assert file._chunk(1024, 50257, 2) == 256
-    assert file._chunk(65536, 50257, 4) * 50257 * 4 <= (1 << 30) + 128 * 50257 * 4
-    assert [file._chunk(rows, 50257, 2) for rows in (0, 1, 9, 513)] == [1, 1, 3, 256]
+    # T = 1024, GPT-2's padded vocabulary, in two bytes. B = 8: all at once, 786 MiB; B = 64: six alike, 1056 MiB.
+    assert file._chunk(8192, 50304, 2) == 8192
+    assert file._chunk(65536, 50304, 2) == 11008
+    for rows, size in ((65536, 4), (131072, 2), (16384, 2)):
+        chunk = file._chunk(rows, 50257, size)
+        assert chunk % 128 == 0
+        assert chunk * 50257 * size <= file._CHUNK_BYTES + 128 * 50257 * size
+    assert [file._chunk(rows, 50257, 2) for rows in (0, 1, 9, 513)] == [1, 1, 9, 640]
+
+
+def test_that_the_forecast_has_the_limit_of_a_chunk():
+    assert loss_impl.CHUNK_BYTES == file._CHUNK_BYTES
 
 
 def test_that_rows_beyond_the_classes_take_no_part(place, as_exact_as_torch):

@@ -68,7 +68,8 @@ def test_that_everything_is_what_was_measured_fastest() -> None:
         "compile": "model",
         "loss_impl": "fused",
         "residual": "bf16",
-        "gelu": "triton",
+        "gelu": "triton_bias",
+        "qkv_gradient": "joined",
         "cuda_graph": "on",
     }
     assert levels("everything", HOPPER, "generate") == {
@@ -86,13 +87,14 @@ def test_that_what_a_device_cannot_run_is_named_with_what_stands_in_its_place() 
     told = {(left.toggle, left.level, left.instead) for left in fitted.left_out}
     assert told == {
         ("precision", "bf16", "fp16"),
-        ("gelu", "triton", "torch"),
+        ("gelu", "triton_bias", "torch"),
+        ("qkv_gradient", "joined", "torch"),
         ("residual", "bf16", "fp32"),
         ("loss_impl", "fused", "chunked"),
         ("compile", "model", "off"),
         ("cuda_graph", "on", "off"),
     }
-    assert LeftOut(toggle="gelu", level="triton", instead="torch", why="no triton") in fitted.left_out
+    assert LeftOut(toggle="gelu", level="triton_bias", instead="torch", why="no triton") in fitted.left_out
     assert not with_preset(RunConfig(), "everything", HOPPER).left_out
     decoder = with_preset(RunConfig(workload="generate"), "everything", TURING).left_out
     assert ("decoder", "triton", "torch") in {(left.toggle, left.level, left.instead) for left in decoder}

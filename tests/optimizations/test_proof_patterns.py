@@ -34,9 +34,14 @@ NAMES = {
     "tanh backward": f"{ELEMENTWISE}tanh_backward_kernel_cuda{BASE}",
     "triton gelu": "gelu_forward",
     "triton gelu backward": "gelu_backward",
+    "triton gelu with bias": "bias_gelu_forward",
+    "triton gelu with bias backward": "bias_gelu_backward",
+    "joined": "joined_gradient",
     "triton loss": "cross_entropy",
     "triton norm": "layer_norm_forward",
     "triton norm backward": "layer_norm_backward",
+    "norm with sums": "residual_norm_forward",
+    "norm with sums backward": "residual_norm_backward",
     "foreach": f"{LISTS}TensorListScalarListMetadata<float, 4>, {ANON}::PointwiseOpScalarListFunctor<float, 4>>",
     "foreach norm": f"{LISTS}TensorListMetadata<1>, {ANON}::LpNormFunctor<float, 1>>",
     "fused adamw": f"{LISTS}FusedOptimizerTensorListMetadata<4>, {ANON}::FusedAdamMathFunctor<float, 4>>",
@@ -110,6 +115,10 @@ def test_that_attention_is_known_by_its_kernels(profile: Profile, levels: set[st
     [
         pytest.param(made("torch gelu", "torch gelu backward"), {"torch"}, id="torch"),
         pytest.param(made("triton gelu", "triton gelu backward"), {"triton"}, id="triton"),
+        pytest.param(
+            made("triton gelu with bias", "triton gelu with bias backward"), {"triton_bias"}, id="triton with bias"
+        ),
+        pytest.param(made("triton gelu with bias"), set(), id="triton with bias, no backward"),
         pytest.param(made("tanh", "tanh backward"), {"hf"}, id="unfused"),
         pytest.param(made("triton gelu"), set(), id="triton, no backward"),
         pytest.param(made("triton gelu", workload="generate"), {"triton"}, id="triton, generation"),
@@ -245,6 +254,17 @@ def test_that_the_loss_is_known_by_who_makes_its_softmax(profile: Profile, level
         (made(("triton norm", 5), ("triton norm backward", 4)), set()),
         (made(("triton norm", 4), ("triton norm backward", 5), operators=(("aten::native_layer_norm", 1),)), set()),
         (made(operators=(("aten::native_layer_norm", 4),)), set()),
+        (
+            made(
+                ("triton norm", 3),
+                ("triton norm backward", 1),
+                ("norm with sums", 2),
+                ("norm with sums backward", 4),
+            ),
+            {"residual"},
+        ),
+        (made(("triton norm", 3), ("triton norm backward", 1), ("norm with sums", 2)), set()),
+        (made(("triton norm", 5), ("triton norm backward", 5), ("norm with sums", 2)), set()),
     ],
     ids=lambda value: "-".join(sorted(value)) or "none" if isinstance(value, set) else "",
 )
@@ -265,6 +285,20 @@ def test_that_norms_are_known_by_their_kernels(profile: Profile, levels: set[str
 def test_that_the_stream_is_known_by_its_sums(adds: list[tuple[str, int]], levels: set[str]) -> None:
     tallies = tuple(Tally(op="add", dtype=dtype, count=count) for dtype, count in adds)
     assert shown("residual", made(residual_adds=tallies)) == levels
+
+
+def test_that_sums_within_norms_count_as_sums_of_the_streams_format() -> None:
+    half = (Tally(op="add", dtype="bfloat16", count=2),)
+    assert shown("residual", made("norm with sums", residual_adds=half)) == {"bf16"}
+    assert shown("residual", made(residual_adds=half)) == set()
+    assert shown("residual", made(("norm with sums", 9))) == set()
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"), [(made("joined"), {"joined"}), (made(), {"torch"}), (made(("joined", 1)), set())]
+)
+def test_that_joined_gradients_are_known_by_their_kernel(profile: Profile, levels: set[str]) -> None:
+    assert shown("qkv_gradient", profile) == levels
 
 
 @pytest.mark.parametrize(

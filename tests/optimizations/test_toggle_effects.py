@@ -750,6 +750,33 @@ def test_that_the_triton_norm_leaves_torch_none_and_gives_its_gradients(precisio
     assert (own_gradients - gradients).norm() < allowed * gradients.norm()
 
 
+NEW = (("gelu", "triton_bias"), ("qkv_gradient", "joined"), ("layer_norm", "residual"))
+
+
+@pytest.mark.parametrize("levels", [*((level,) for level in NEW), NEW], ids=str)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+def test_that_kernels_that_sum_biases_give_all_gradients(levels: tuple[tuple[str, str], ...], device: str) -> None:
+    ids = tokens(2, 24, device)
+    plain = run_of(small_gpt2(width=64), RunConfig(), device)
+    loss, gradients = loss_and_gradients(plain, ids)
+    names = [name for name, _ in plain.model.named_parameters()]
+    classes = [type(module) for module in plain.model.modules()]
+    plain.config = RunConfig(levels=levels)
+    with ExitStack() as stack:
+        registry.enter(stack, plain)
+        assert [name for name, _ in plain.model.named_parameters()] == names
+        found = [loss_and_gradients(plain, ids)]
+        plain.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+        found.append(loss_and_gradients(plain, ids))
+        del plain.model.__dict__["_compiled_call_impl"]
+        torch._dynamo.reset()
+    for own_loss, own_gradients in found:
+        assert own_loss == pytest.approx(loss, rel=1e-6)
+        assert (own_gradients - gradients).norm() < 1e-5 * gradients.norm()
+    assert [type(module) for module in plain.model.modules()] == classes
+
+
 # ---- residual
 
 
