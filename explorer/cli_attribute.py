@@ -16,7 +16,7 @@ from explorer.experiments.series import Series, must_run
 from explorer.experiments.steps import Steps
 from explorer.optimizations import registry
 from explorer.results import export
-from explorer.results.attribution_rows import Tried, attribution_rows, effects_of
+from explorer.results.attribution_rows import Tried, attribution_rows, effects_of, name_of
 from explorer.results.environment import Environment
 
 GIB = 2**30
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     configs = settings(base, toggles)
 
     def check(here: Environment) -> None:
-        names = {" ".join(sorted(setting)) or "baseline": config for setting, config in configs.items()}
+        names = {name_of(setting): config for setting, config in configs.items()}
         must_run(names, here.device(base.device))
 
     def experiment(series: Series) -> Steps[Sequence[Tried]]:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     conducted = conduct(args, base, check, experiment)
     tried = conducted.result
     found = effects_of(tried, [toggle.name for toggle in toggles])
-    rows = attribution_rows(tried, found, conducted.floors(args.block_s), toggles=registry.baseline_levels())
+    rows = attribution_rows(tried, found, conducted.yardsticks(base, args.block_s), toggles=registry.baseline_levels())
     write_csv(args, rows)
     sys.stdout.write((json.dumps(rows, indent=2) if args.json else in_words(tried, rows)) + "\n")
     failed = [row for row in rows if row["problem"]]

@@ -21,14 +21,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is not known yet; return the exit status: 0, or 1 where a device could not be measured."""
-    from explorer.engine import ceilings
+    from explorer.engine import ceilings, kept_ceilings
     from explorer.engine.device import environment
 
     found: list[tuple[DeviceInfo, Ceilings | str]] = []
     failed = False
     for device in environment().devices:
         try:
-            known = None if args.anew else ceilings.known(device)
+            known = None if args.anew else kept_ceilings.known(device)
             found.append((device, known or ceilings.measured(device)))
         except ValueError as error:  # a CPU
             found.append((device, str(error)))

@@ -122,6 +122,13 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
 
 
+def add_within(parser: argparse.ArgumentParser) -> None:
+    """The option that ends long work in time; what was measured is kept, and the same command goes on."""
+    parser.add_argument(
+        "--within-s", type=float, metavar="SECONDS", help="end after so many seconds, as Ctrl-C would; then go on anew"
+    )
+
+
 def limits_from(args: argparse.Namespace) -> Limits:
     """When each comparison is to end.
 

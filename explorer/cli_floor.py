@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from explorer.cli_config import add_limits, comparable, limits_from
+from explorer.cli_config import add_limits, add_within, comparable, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -35,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="delay the second arm by this share of its step time (2%% or 0.02); count how often it is called slower",
     )
+    add_within(parser)
     parser.add_argument("--anew", action="store_true", help="forget what earlier runs measured")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -50,13 +53,14 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--repeats is {args.repeats}; it must be at least 1")
     limits = limits_from(args)
     line = ProgressLine()
-    with ctrl_c_asks() as asked_to_stop:
-        steps = _measure(config, args, limits, line, asked_to_stop)
+    with ctrl_c_asks(args.within_s) as asked_to_stop:
+        until_s = math.inf if args.within_s is None else time.monotonic() + args.within_s
+        steps = _measure(config, args, limits, line, asked_to_stop, until_s)
         try:
             floor, problem = drive(lambda: open_worker(in_process=args.in_process), steps, line.show_event)
         finally:
             line.clear()
-        interrupted = asked_to_stop()
+        interrupted = problem is None and len(floor.of(args.check_delay or 0.0)) < args.repeats
     if problem is not None:
         sys.stderr.write(f"error: {problem}\n")
     delay = args.check_delay or 0.0
@@ -70,7 +74,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(
-    config: RunConfig, args: argparse.Namespace, limits: Limits, line: ProgressLine, asked_to_stop: AskedToStop
+    config: RunConfig,
+    args: argparse.Namespace,
+    limits: Limits,
+    line: ProgressLine,
+    asked_to_stop: AskedToStop,
+    until_s: float,
 ) -> Steps[tuple[Floor, Problem | None]]:
     here = yield from ready()
     key = floor_key(config, here, block_s=args.block_s)
@@ -81,12 +90,17 @@ def _measure(
         nonlocal latest
         latest = floor
         write_floor(key, floor)
-        lead()
+        interval = floor.of(delay)[-1].interval
+        line.clear()
+        sys.stderr.write(f"  {interval.ratio:.4f}x ({interval.low:.4f}-{interval.high:.4f})\n")
+        began()
 
-    def lead() -> None:
-        line.lead = f"[{len(latest.of(delay)) + 1} of {args.repeats}] "
+    def began() -> None:
+        done = len(latest.of(delay))
+        if done < args.repeats:
+            line.begin_part(f"comparison {done + 1} of {args.repeats}", args.repeats - done)
 
-    lead()
+    began()
     problem = yield from measure_floor(
         config,
         latest,
@@ -96,6 +110,7 @@ def _measure(
         limits=limits,
         download=args.download,
         asked_to_stop=asked_to_stop,
+        until_s=until_s,
         on_pair=line.show_pairs,
         on_comparison=keep,
     )

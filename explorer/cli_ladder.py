@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from explorer.cli_config import comparable, levels_from
-from explorer.cli_screen import columns, number
+from explorer.cli_screen import columns, mfu, number
 from explorer.cli_series import add_checks, add_series, complaints, conditions_in_words, conduct, write_csv
 from explorer.experiments.ladder import Addition, check_ladder, ladder
 from explorer.experiments.series import Series
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     conducted = conduct(args, base, check, experiment)
     rungs = conducted.result
-    rows = ladder_rows(rungs, conducted.floors(args.block_s), toggles=registry.baseline_levels())
+    rows = ladder_rows(rungs, conducted.yardsticks(base, args.block_s), toggles=registry.baseline_levels())
     write_csv(args, rows)
     sys.stdout.write((json.dumps(rows, indent=2) if args.json else in_words(rungs, rows)) + "\n")
     failed = [(rung.name, rung.measured.problem) for rung in rungs if rung.measured and rung.measured.problem]
@@ -64,8 +64,17 @@ def run(args: argparse.Namespace) -> int:
 
 def in_words(rungs: Sequence[Rung], rows: Sequence[Mapping[str, export.Cell]]) -> str:
     """The table, then what is to be said of the rungs' numbers and toggles, and of what was measured."""
-    header = ("setting", "ms", "tokens/s", "against the one before", "against the baseline", "peak GiB", "parity")
-    table = [(*header, "proof")]
+    header = (
+        "setting",
+        "ms",
+        "tokens/s",
+        "against the one before",
+        "against the baseline",
+        "peak GiB",
+        "MFU",
+        "mJ/token",
+    )
+    table = [(*header, "parity", "proof")]
     for row in rows:
         table.append(
             (
@@ -75,6 +84,8 @@ def in_words(rungs: Sequence[Rung], rows: Sequence[Mapping[str, export.Cell]]) -
                 _speedup(row, ""),
                 _speedup(row, "_vs_baseline"),
                 number(row["peak_allocated_bytes"], ".2f", per=GIB),
+                mfu(row),
+                number(row["joules_per_token"], ".2f", per=1e-3),
                 str(row["parity"]),
                 str(row["proof"]),
             )

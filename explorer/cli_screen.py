@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,7 +17,7 @@ from explorer.results.blocks import Blocks
 
 
 class ProgressLine:
-    """A line of standard error that is written over; nothing where that is no terminal."""
+    """A line of standard error that is written over; where that is no terminal, a line for each part of the work."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -38,6 +39,9 @@ class ProgressLine:
         self._parts += 1
         time_left = "" if each_s is None else f", about {_duration(each_s * left)} left"
         self.lead = f"{name} ({left} to do{time_left}): "
+        if not self._shown:
+            sys.stderr.write(f"{passed_s:.0f} s: {name}, {left} to do{time_left}\n")
+            sys.stderr.flush()
 
     def show_event(self, event: Event) -> None:
         """Show what the worker is doing, where ``event`` tells, and on a line of its own what disturbs it."""
@@ -62,8 +66,16 @@ class ProgressLine:
 
 
 @contextmanager
-def ctrl_c_asks() -> Iterator[AskedToStop]:
-    """While entered, the first Ctrl-C only asks: what is given tells whether it did. The second one interrupts."""
+def ctrl_c_asks(within_s: float | None = None) -> Iterator[AskedToStop]:
+    """While entered, the first Ctrl-C only asks: what is given tells whether it did. The second one interrupts.
+
+    ``within_s``: after so many seconds an end is asked for, too.
+    Raises:
+        ValueError: ``within_s`` leaves no time.
+    """
+    if within_s is not None and within_s <= 0:
+        raise ValueError(f"--within-s is {within_s:g}; it must be above 0")
+    until_s = math.inf if within_s is None else time.monotonic() + within_s
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -73,7 +85,7 @@ def ctrl_c_asks() -> Iterator[AskedToStop]:
 
     before = signal.signal(signal.SIGINT, ask)
     try:
-        yield asked.is_set
+        yield lambda: asked.is_set() or time.monotonic() > until_s
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -93,6 +105,15 @@ def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> li
 def number(value: object, form: str, *, per: float = 1) -> str:
     """``value / per`` as ``form`` says, or nothing where it was not measured."""
     return format(value / per, form) if isinstance(value, (int, float)) else ""
+
+
+def mfu(row: Mapping[str, object]) -> str:
+    """A row's utilization: the share of the ceiling that was measured here, of the published one, or TFLOP/s."""
+    for column, of in (("mfu_measured", ""), ("mfu_published", " of published")):
+        share = number(row[column], ".1%")
+        if share:
+            return share + of
+    return number(row["tflop_per_s"], ".3g") and f"{number(row['tflop_per_s'], '.3g')} TFLOP/s"
 
 
 def _duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from explorer import cli_store
-from explorer.cli_config import add_limits, limits_from
+from explorer.cli_config import add_limits, add_within, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
@@ -20,6 +20,7 @@ from explorer.experiments.kept import Kept, conditions, state_path
 from explorer.experiments.recorder import Recorder
 from explorer.experiments.series import Series
 from explorer.experiments.steps import Steps, drive, ready
+from explorer.experiments.yardsticks import yardsticks
 from explorer.messages import Compare, Event, Start
 from explorer.results import export
 from explorer.results.atomic import check_target, replaced
@@ -29,6 +30,7 @@ from explorer.results.environment import Environment
 from explorer.results.floor import ASSUMED_FLOOR
 from explorer.results.log import RunRecord
 from explorer.results.measured import Measured
+from explorer.results.setting_row import Yardsticks
 
 Result = TypeVar("Result")
 
@@ -41,9 +43,9 @@ class Conducted(Generic[Result]):
     here: Environment
     interrupted: bool
 
-    def floors(self, block_s: float) -> Callable[[tuple[RunConfig, ...]], tuple[float, bool]]:
-        """The floor of a comparison of some arms, and whether it was measured."""
-        return lambda arms: known_floor(arms, self.here, block_s=block_s)
+    def yardsticks(self, base: RunConfig, block_s: float) -> Yardsticks:
+        """What figures of ``base`` and its like are held against, with blocks of that length."""
+        return yardsticks(base, self.here, block_s=block_s)
 
 
 def add_series(parser: argparse.ArgumentParser, *, rows: str) -> None:
@@ -51,11 +53,15 @@ def add_series(parser: argparse.ArgumentParser, *, rows: str) -> None:
     add_limits(parser)
     parser.add_argument("--csv", type=Path, metavar="FILE", help=f"write a row a {rows}; with it an ended run goes on")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_within(parser)
     cli_store.add_recording(parser)
 
 
 def add_checks(parser: argparse.ArgumentParser) -> None:
-    """Options that leave parity and proof away."""
+    """Options that leave timing, parity or proof away."""
+    parser.add_argument(
+        "--no-timing", dest="timing", action="store_false", help="time nothing more: only check, beside what --csv kept"
+    )
     parser.add_argument("--no-parity", dest="parity", action="store_false", help="do not check the settings' numbers")
     parser.add_argument("--no-proof", dest="proof", action="store_false", help="do not profile whether toggles ran")
 
@@ -81,7 +87,7 @@ def conduct(
         recorder.take(event)
         line.show_event(event)
 
-    with ctrl_c_asks() as asked_to_stop:
+    with ctrl_c_asks(args.within_s) as asked_to_stop:
 
         def steps() -> Steps[tuple[Result, Environment]]:
             here = yield from ready()
@@ -93,6 +99,7 @@ def conduct(
                 block_s=args.block_s,
                 download=args.download,
                 asked_to_stop=asked_to_stop,
+                timing=getattr(args, "timing", True),
                 on_part=line.begin_part,
                 on_pair=line.show_pairs,
                 on_begin=keeping.begin,

@@ -6,17 +6,14 @@ device holds, not what it reaches once.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import statistics
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 
-from explorer.engine.cache import cache_dir, write_atomically
+from explorer.engine.kept_ceilings import keep
 from explorer.results.ceilings import Ceilings
 from explorer.results.environment import DeviceInfo
 
@@ -27,16 +24,6 @@ COPY_S = 0.25
 COPY_BYTES = 2**30
 FEWEST_TIMES = 5
 MOST_TIMES = 200
-
-
-def known(device: DeviceInfo) -> Ceilings | None:
-    """What was measured before on ``device`` under this driver, or None."""
-    if device.uuid is None:
-        return None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        kept = json.loads(_path().read_text(encoding="utf-8"))
-        return Ceilings.from_dict(kept[_key(device)])
-    return None
 
 
 def measure(device: DeviceInfo) -> Ceilings:
@@ -70,14 +57,7 @@ def measured(device: DeviceInfo, measure: Callable[[DeviceInfo], Ceilings] = mea
     Raises: as ``measure``.
     """
     found = measure(device)
-    if device.uuid is not None:
-        kept = {}
-        with contextlib.suppress(OSError, ValueError):
-            kept = json.loads(_path().read_text(encoding="utf-8"))
-        kept = kept if isinstance(kept, dict) else {}
-        text = json.dumps({**kept, _key(device): found.to_dict()}, indent=1)
-        with contextlib.suppress(OSError):  # measured anew the next time, then
-            write_atomically(_path(), lambda file: file.write(text.encode()))
+    keep(device, found)
     return found
 
 
@@ -124,11 +104,3 @@ def _times_ms(work: Callable[[], object], times: int) -> list[float]:
         event.record()
     events[-1].synchronize()
     return [before.elapsed_time(after) for before, after in pairwise(events)]
-
-
-def _key(device: DeviceInfo) -> str:
-    return f"{device.uuid} {device.driver}"
-
-
-def _path() -> Path:
-    return cache_dir() / "ceilings.json"

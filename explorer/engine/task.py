@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from explorer.config import RunConfig
-from explorer.engine import ceilings
+from explorer.engine import ceilings, kept_ceilings
 from explorer.engine.aftermath import in_use_bytes, spoilt
 from explorer.engine.disturbance import ClockWatch, SleepWatch
 from explorer.engine.errors import BadRequest, Cancelled
@@ -119,7 +119,7 @@ class Task(ABC):
             self._note(line, *self._run_ids)
         if device.kind == "cpu":
             return
-        self._ceilings = ceilings.known(device)
+        self._ceilings = kept_ceilings.known(device)
         if self._ceilings is None:
             self._report("measuring what this device can do at best, once", None, None, "")
             try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from explorer.config import RunConfig
 from explorer.experiments.ladder import Addition
 from explorer.experiments.series import Series
 from explorer.experiments.steps import Steps
 from explorer.results.attribution import Setting, settings_of
-from explorer.results.attribution_rows import Tried
+from explorer.results.attribution_rows import Tried, name_of
+from explorer.results.checks import Checks
 
 MOST_TOGGLES = 5
 
@@ -41,19 +42,37 @@ def settings(base: RunConfig, toggles: Sequence[Addition]) -> Mapping[Setting, R
 
 
 def attribute(
-    configs: Mapping[Setting, RunConfig], series: Series, *, parity: bool, proof: bool
+    configs: Mapping[Setting, RunConfig],
+    series: Series,
+    *,
+    parity: bool,
+    proof: bool,
+    on_tried: Callable[[Sequence[Tried]], None] = lambda tried: None,
 ) -> Steps[Sequence[Tried]]:
-    """Compare each setting with the empty one, as far as it came. The worker must be ready."""
+    """Compare each setting with the empty one, as far as it came. The worker must be ready.
+
+    ``on_tried`` hears all settings, those that were not measured yet included, whenever more is known of them.
+    """
     base = configs[frozenset()]
-    tried: list[Tried] = []
-    for place, (setting, config) in enumerate(configs.items()):
-        measured = None
-        if setting:
-            series.on_part(" ".join(sorted(setting)), len(configs) - place)
-            measured = series.known(base, config)
-            if not series.asked_to_stop():
-                measured = yield from series.compared(base, config)
-        tried.append(Tried(setting=setting, config=config, measured=measured))
-    ran = [one.config for one in tried if not one.setting or (one.measured is not None and one.measured.usable)]
-    checks = yield from series.checked(ran, parity=parity, proof=proof)
-    return [dataclasses.replace(one, checks=checks.get(one.config, one.checks)) for one in tried]
+    tried = [Tried(setting=setting, config=config) for setting, config in configs.items()]
+    on_tried(tried)
+    to_check = series.unchecked(configs.values(), parity=parity, proof=proof)
+    for place, one in enumerate(tried[1:], 1):
+        measured = yield from series.compared(
+            base, one.config, name=name_of(one.setting), left=len(tried) - place + to_check
+        )
+        tried[place] = dataclasses.replace(one, measured=measured)
+        on_tried(tried)
+
+    def with_checks(checks: Mapping[RunConfig, Checks]) -> Sequence[Tried]:
+        return [dataclasses.replace(one, checks=checks.get(one.config, one.checks)) for one in tried]
+
+    ran = {
+        one.config: name_of(one.setting)
+        for one in tried
+        if not one.setting or (not series.timing if one.measured is None else one.measured.usable)
+    }
+    checks = yield from series.checked(
+        ran, parity=parity, proof=proof, on_checks=lambda checks: on_tried(with_checks(checks))
+    )
+    return with_checks(checks)

@@ -10,6 +10,9 @@ from explorer.experiments.single import STOP_WITHIN_S
 from explorer.experiments.steps import AskedToStop, Order, Steps
 from explorer.messages import BlockEnded, Compare, Problem, RunEnded, Samples, Stop, WorkerLost
 from explorer.results.blocks import Block, Blocks, EndedBy
+from explorer.results.energy import joules_per_token
+from explorer.results.ring import SampleColumns
+from explorer.results.sample import NAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class Compared:
     ended_by: EndedBy
     peak_bytes: tuple[int, int]
     """Of each arm: the largest sum of live tensors within a step, alone on the device; -1: not measured."""
+    joules_per_token: tuple[float, float] = (NAN, NAN)
+    """Of each arm, over whole blocks; NaN: not measured."""
     problem: Problem | None = None
     """Why it failed."""
     worker_usable: bool = True
@@ -55,15 +60,24 @@ def compare(
     """
     blocks = Blocks()
     peaks = dict.fromkeys(command.run_ids, -1)
+    in_blocks = {run_id: SampleColumns() for run_id in command.run_ids}
     ended_by: EndedBy = "stopped"
     deadline_s: float | None = None
     asked_at_s: float | None = None
     settled = False
 
     def outcome(problem: Problem | None = None, *, usable: bool = True) -> Compared:
-        first, second = (peaks[run_id] for run_id in command.run_ids)
+        first, second = command.run_ids
         return Compared(
-            blocks=blocks, ended_by=ended_by, peak_bytes=(first, second), problem=problem, worker_usable=usable
+            blocks=blocks,
+            ended_by=ended_by,
+            peak_bytes=(peaks[first], peaks[second]),
+            joules_per_token=(
+                joules_per_token(in_blocks[first].columns()),
+                joules_per_token(in_blocks[second].columns()),
+            ),
+            problem=problem,
+            worker_usable=usable,
         )
 
     orders: Sequence[Order] = (command,)
@@ -75,6 +89,7 @@ def compare(
                 case Samples() if event.run_id in peaks:
                     steady = (s.peak_allocated_bytes for s in event.samples if s.phase == "steady")
                     peaks[event.run_id] = max(peaks[event.run_id], *steady, -1)
+                    in_blocks[event.run_id].append([s for s in event.samples if s.block >= 0])
                 case BlockEnded():
                     whole = len(blocks.pairs)
                     blocks.add(event.arm, event.pair, block_of(event))

@@ -7,6 +7,8 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -88,16 +90,22 @@ def measure_floor(
     limits: Limits,
     download: bool,
     asked_to_stop: AskedToStop,
+    until_s: float = math.inf,
     on_pair: Callable[[Blocks], None],
     on_comparison: Callable[[Floor], None],
 ) -> Steps[Problem | None]:
     """Compare ``config`` with itself until there are ``repeats`` comparisons, those in ``floor`` included.
 
     ``delay``: the share of its step time by which the second arm is delayed. ``on_comparison`` hears ``floor`` with one
-    more comparison each time. The worker must be ready. Returns why it ended early, if it failed.
+    more comparison each time. ``until_s``: by time.monotonic(); none is begun that would end later, judged by the one
+    before. The worker must be ready. Returns why it ended early, if it failed.
     """
     ids = itertools.count(1)
+    took_s = 0.0
     for index in range(len(floor.of(delay)), repeats):
+        began_s = time.monotonic()
+        if began_s + took_s > until_s:
+            return None
         # Another seed each: blocks follow each other in another order.
         command = Compare(
             run_ids=(next(ids), next(ids)),
@@ -118,6 +126,7 @@ def measure_floor(
             return Problem(what="Not measured", why=f"{pairs} pairs of blocks in {limits.budget_s:g} s")
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         floor = _with(floor, delay, AgainstItself.of(result, at=at))
+        took_s = time.monotonic() - began_s
         on_comparison(floor)
     return None
 

@@ -31,8 +31,11 @@ class Kept:
         remedy = "give another --csv, or delete that file"
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            before, self._results = dict(kept["conditions"]), dict(kept["results"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            before = dict(kept["conditions"])
+            self._results = {
+                kind: {_as_now(key): value for key, value in some.items()} for kind, some in kept["results"].items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} cannot be read ({error}); {remedy}") from error
         for name, now in self._conditions.items():
             if before.get(name) != now:
@@ -79,3 +82,11 @@ def conditions(config: RunConfig, here: Environment, *, block_s: float) -> Mappi
 def key_of(*configs: RunConfig) -> str:
     """A key for what was measured of these configurations, in this order."""
     return json.dumps([config.to_dict() for config in configs], sort_keys=True)
+
+
+def _as_now(key: str) -> str:
+    """``key`` as ``key_of`` writes it today: configurations had fewer settings once. Any other key as it is."""
+    try:
+        return key_of(*(RunConfig.from_dict(values) for values in json.loads(key)))
+    except (ValueError, TypeError):
+        return key

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from explorer.config import RunConfig
 from explorer.experiments.series import Series, must_run
 from explorer.experiments.steps import Steps
 from explorer.optimizations import registry
+from explorer.results.checks import Checks
 from explorer.results.environment import DeviceInfo
 from explorer.results.ladder import Rung
 
@@ -50,25 +51,42 @@ def check_ladder(base: RunConfig, additions: Sequence[Addition], device: DeviceI
 
 
 def ladder(
-    base: RunConfig, additions: Sequence[Addition], series: Series, *, parity: bool, proof: bool
+    base: RunConfig,
+    additions: Sequence[Addition],
+    series: Series,
+    *,
+    parity: bool,
+    proof: bool,
+    on_rungs: Callable[[Sequence[Rung]], None] = lambda rungs: None,
 ) -> Steps[Sequence[Rung]]:
     """Climb from ``base``; returns the baseline and a rung each, as far as it came. The worker must be ready.
 
     A setting that fails, as for want of memory, becomes a rung with its problem and is left out of those above it.
+    ``on_rungs`` hears all rungs so far whenever there is more of them.
     """
     rungs = [Rung(name="baseline", config=base)]
+    on_rungs(rungs)
+    configs = [base]
+    for addition in additions:
+        configs.append(addition.to(configs[-1]))
+    to_check = series.unchecked(configs, parity=parity, proof=proof)
     below = base
     for place, addition in enumerate(additions):
         above = addition.to(below)
-        series.on_part(addition.name, len(additions) - place)
-        measured = series.known(below, above)
-        if not series.asked_to_stop():
-            measured = yield from series.compared(below, above)
-        if measured is None:
-            break
+        left = len(additions) - place + to_check
+        measured = yield from series.compared(below, above, name=addition.name, left=left)
+        if measured is None and series.timing:
+            break  # stopped
         rungs.append(Rung(name=addition.name, config=above, measured=measured))
-        if measured.usable:
+        on_rungs(rungs)
+        if measured is None or measured.usable:
             below = above
-    climbed = [rung.config for rung in rungs if rung.measured is None or rung.measured.usable]
-    checks = yield from series.checked(climbed, parity=parity, proof=proof)
-    return [replace(rung, checks=checks.get(rung.config, rung.checks)) for rung in rungs]
+
+    def with_checks(checks: Mapping[RunConfig, Checks]) -> Sequence[Rung]:
+        return [replace(rung, checks=checks.get(rung.config, rung.checks)) for rung in rungs]
+
+    climbed = {rung.config: rung.name for rung in rungs if rung.measured is None or rung.measured.usable}
+    checks = yield from series.checked(
+        climbed, parity=parity, proof=proof, on_checks=lambda checks: on_rungs(with_checks(checks))
+    )
+    return with_checks(checks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from explorer.config import RunConfig
@@ -34,8 +34,12 @@ class Series:
     on_part: Callable[[str, int], None]
     """Hears what begins now, and how many parts are left with it."""
     on_pair: Callable[[Blocks], None]
+    timing: bool = True
+    """Whether anything is timed; otherwise what was timed before is found again, and only checks are made."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     """Run ids, a new one each time."""
+    work_ids: Iterator[int] = field(default_factory=lambda: itertools.count(-1, -1))
+    """The same for work that is no run: checks."""
     on_begin: Callable[[Compare | Start], None] = lambda command: None
     """Hears each command that makes samples, before it is sent."""
     on_compared: Callable[[Compare, Measured], None] = lambda command, measured: None
@@ -45,11 +49,16 @@ class Series:
         values = self.kept.get("comparisons", key_of(a, b))
         return None if values is None else Measured.from_dict(values)
 
-    def compared(self, a: RunConfig, b: RunConfig) -> Steps[Measured]:
-        """Compare ``a`` and ``b``, unless that was done; keeps it. The worker must be ready, and is so afterwards."""
+    def compared(self, a: RunConfig, b: RunConfig, *, name: str, left: int) -> Steps[Measured | None]:
+        """Compare ``a`` and ``b``, unless that was done or nothing is to be timed any more; keeps it.
+
+        The worker must be ready, and is so afterwards. ``name``: what this part is called; ``left``: parts to do, with
+        this one. Returns what is known of it, or None.
+        """
         known = self.known(a, b)
-        if known is not None and known.done:
+        if (known is not None and known.done) or not self.timing or self.asked_to_stop():
             return known
+        self.on_part(name, left)
         command = Compare(
             run_ids=(next(self.ids), next(self.ids)),
             arms=(a, b),
@@ -63,6 +72,7 @@ class Series:
             blocks=found.blocks,
             ended_by=found.ended_by,
             peak_bytes=found.peak_bytes,
+            joules_per_token=found.joules_per_token,
             problem=None if found.problem is None else str(found.problem),
         )
         self.kept.put("comparisons", key_of(a, b), measured.to_dict())
@@ -79,14 +89,16 @@ class Series:
                 return Point.from_dict(values)
         return None
 
-    def measured_alone(self, config: RunConfig, *, probe: bool) -> Steps[Point]:
-        """Measure ``config`` by itself, unless that was done; keeps it. ``probe``: only see whether it fits.
+    def measured_alone(self, config: RunConfig, *, probe: bool, name: str, left: int) -> Steps[Point | None]:
+        """Measure ``config`` by itself, unless that was done or an end is wanted; keeps it.
 
-        The worker must be ready, and is so afterwards.
+        The worker must be ready, and is so afterwards. ``probe``: only see whether it fits. ``name`` and ``left``: as
+        in ``compared``. Returns what is known of it, or None.
         """
         known = self.known_alone(config, probe=probe)
-        if known is not None and known.done:
+        if (known is not None and known.done) or self.asked_to_stop():
             return known
+        self.on_part(name, left)
         steps = PROBE_STEPS if probe else None
         start = Start(run_id=next(self.ids), config=config, steps=steps, download=self.download)
         self.on_begin(start)
@@ -98,21 +110,43 @@ class Series:
             yield from ready((FreshWorker(),))
         return point
 
-    def checked(self, configs: Sequence[RunConfig], *, parity: bool, proof: bool) -> Steps[Mapping[RunConfig, Checks]]:
-        """Check ``configs`` in what was not checked before; keeps it. To be done when all is timed."""
-        known = {config: self._checks(config) for config in configs}
-        command = wanted(known, run_id=next(self.ids), parity=parity, proof=proof, download=self.download)
+    def unchecked(self, configs: Iterable[RunConfig], *, parity: bool, proof: bool) -> int:
+        """How many checks of ``configs`` are still to be made."""
+        known = [self._checks(config) for config in configs]
+        return sum((parity and not one.parity_done) + (proof and not one.proof_done) for one in known)
+
+    def checked(
+        self,
+        names: Mapping[RunConfig, str],
+        *,
+        parity: bool,
+        proof: bool,
+        on_checks: Callable[[Mapping[RunConfig, Checks]], None],
+    ) -> Steps[Mapping[RunConfig, Checks]]:
+        """Check what ``names`` names in what was not checked before; keeps it. To be done when all is timed.
+
+        ``on_checks`` hears what is known so far whenever there is more.
+        """
+        known = {config: self._checks(config) for config in names}
+        on_checks(known)
+        command = wanted(known, run_id=next(self.work_ids), parity=parity, proof=proof, download=self.download)
         if command is None or self.asked_to_stop():
             return known
-        self.on_part("parity and proof", 1)
-        return (
-            yield from check(
-                command,
-                known,
-                asked_to_stop=self.asked_to_stop,
-                on_found=lambda config, checks: self.kept.put("checks", key_of(config), checks.to_dict()),
-            )
-        )
+        parts = [f"parity of {names[config]}" for config in command.parity]
+        parts += [f"proof of {names[config]}" for config in command.proof]
+
+        def begin() -> None:
+            if parts:
+                self.on_part(parts.pop(0), len(parts) + 1)
+
+        def on_found(config: RunConfig, checks: Checks) -> None:
+            known[config] = checks
+            self.kept.put("checks", key_of(config), checks.to_dict())
+            on_checks(known)
+            begin()
+
+        begin()
+        return (yield from check(command, known, asked_to_stop=self.asked_to_stop, on_found=on_found))
 
     def _checks(self, config: RunConfig) -> Checks:
         values = self.kept.get("checks", key_of(config))

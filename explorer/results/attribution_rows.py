@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,8 @@ from explorer.results.blocks import comparison_row
 from explorer.results.checks import Checks
 from explorer.results.comparison import Verdict, verdict
 from explorer.results.measured import Measured
-from explorer.results.setting_row import Cell, Floors, setting_cells
+from explorer.results.sample import NAN
+from explorer.results.setting_row import Cell, Yardsticks, setting_cells
 
 _SPEEDUP_COLUMNS = (
     "speedup",
@@ -46,6 +48,11 @@ class Tried:
     checks: Checks = field(default_factory=Checks)
 
 
+def name_of(setting: Setting) -> str:
+    """What ``setting`` is called."""
+    return " ".join(sorted(setting)) or "baseline"
+
+
 def effects_of(tried: Sequence[Tried], toggles: Sequence[str]) -> Sequence[Effect]:
     """The effects of ``toggles``; none while a setting has no ratio, since each effect is made of all of them."""
     times = {
@@ -55,48 +62,55 @@ def effects_of(tried: Sequence[Tried], toggles: Sequence[str]) -> Sequence[Effec
 
 
 def attribution_rows(
-    tried: Sequence[Tried], found: Sequence[Effect], floors: Floors, *, toggles: Mapping[str, str]
+    tried: Sequence[Tried], found: Sequence[Effect], yardsticks: Yardsticks, *, toggles: Mapping[str, str]
 ) -> list[dict[str, Cell]]:
     """A row a setting, the baseline first, then a row an effect.
 
     Args:
         tried: the settings.
         found: their effects.
-        floors: what they are judged by.
+        yardsticks: what they are held against.
         toggles: each toggle's first level by its name, in column order.
     """
     base = tried[0]
     usable = [one.measured for one in tried if one.measured is not None and one.measured.usable]
     base_ms = statistics.median([ms for measured in usable for ms in measured.blocks.times()[0]]) if usable else None
     base_peak = max((measured.peak_bytes[0] for measured in usable), default=-1)
+    base_joules = [m.joules_per_token[0] for m in usable if not math.isnan(m.joules_per_token[0])]
     rows: list[dict[str, Cell]] = []
     for one in tried:
         speedups: Mapping[str, Cell] = {}
-        step_ms, peak = (base_ms, base_peak) if one is base else (None, -1)
+        step_ms, peak, joules = None, -1, NAN
+        if one is base:
+            step_ms, peak = base_ms, base_peak
+            joules = statistics.median(base_joules) if base_joules else NAN
         if one.measured is not None and one.measured.usable:
-            floor, floor_measured = floors((base.config, one.config))
+            floor, floor_measured = yardsticks.floors((base.config, one.config))
             result = one.measured.blocks.result(
                 floor=floor, floor_measured=floor_measured, ended_by=one.measured.ended_by
             )
             assert result is not None
             speedups, step_ms, peak = comparison_row(result), result.b_step_ms, one.measured.peak_bytes[1]
+            joules = one.measured.joules_per_token[1]
         rows.append(
             {
                 "kind": "setting",
-                "of": " ".join(sorted(one.setting)) or "baseline",
+                "of": name_of(one.setting),
                 **{name: speedups.get(name) for name in _SPEEDUP_COLUMNS},
                 **setting_cells(
                     one.config,
                     step_ms=step_ms,
                     peak_bytes=peak,
                     base_peak_bytes=base_peak,
+                    joules_per_token=joules,
+                    yardsticks=yardsticks,
                     checks=one.checks,
                     problem=None if one.measured is None else one.measured.problem,
                     toggles=toggles,
                 ),
             }
         )
-    floor, floor_measured = floors(tuple(one.config for one in tried))
+    floor, floor_measured = yardsticks.floors(tuple(one.config for one in tried))
     return rows + [_effect_row(effect, floor, floor_measured, rows[0]) for effect in found]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.config import RunConfig
+from explorer.models import shape_of
 from explorer.results.peaks import published_peak
 from explorer.results.sample import NAN, Segment
 
@@ -32,6 +34,15 @@ def flop_per_token(*, parameters: int, layers: int, width: int, seq: int) -> int
     return 6 * parameters + 12 * layers * width * seq
 
 
+def flop_per_token_of(config: RunConfig) -> int | None:
+    """``flop_per_token`` of what ``config`` trains, by its model's shape; None in generation and of unknown models."""
+    shape = shape_of(config.model) if config.workload == "train" else None
+    if shape is None:
+        return None
+    multiplied = shape.parameters - shape.positions * shape.width
+    return flop_per_token(parameters=multiplied, layers=shape.layers, width=shape.width, seq=config.seq)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utilization:
     """Arithmetic done, and the share of a ceiling that it is (1 is all of it). NaN where there is none."""
@@ -44,16 +55,23 @@ class Utilization:
 
 
 def utilization(segment: Segment, tokens_per_s: float, device_name: str | None) -> Utilization:
-    """What ``tokens_per_s`` comes to in ``segment``. The ceiling is that of 16-bit products, whatever the setting's own
-    format: so settings compare.
+    """What ``tokens_per_s`` comes to in ``segment``."""
+    return utilization_of(segment.flop_per_token, tokens_per_s, segment.ceiling_tflop_per_s, device_name)
+
+
+def utilization_of(
+    flop_per_token: float | None, tokens_per_s: float, ceiling_tflop_per_s: float | None, device_name: str | None
+) -> Utilization:
+    """What ``tokens_per_s`` comes to. The ceiling is that of 16-bit products, whatever the setting's own format: so
+    settings compare.
     """
-    if segment.flop_per_token is None:
+    if flop_per_token is None:
         return Utilization()
-    tflop_per_s = segment.flop_per_token * tokens_per_s / 1e12
+    tflop_per_s = flop_per_token * tokens_per_s / 1e12
     peak = None if device_name is None else published_peak(device_name)
     return Utilization(
         tflop_per_s=tflop_per_s,
-        measured=tflop_per_s / segment.ceiling_tflop_per_s if segment.ceiling_tflop_per_s else NAN,
+        measured=tflop_per_s / ceiling_tflop_per_s if ceiling_tflop_per_s else NAN,
         published=NAN if peak is None else tflop_per_s / peak.tflop_per_s,
     )
 

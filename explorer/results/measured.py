@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from explorer.results.blocks import Blocks, EndedBy
 from explorer.results.comparison_record import block_from_dict, block_to_dict
+from explorer.results.sample import NAN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,8 @@ class Measured:
     ended_by: EndedBy
     peak_bytes: tuple[int, int]
     """Of each arm alone: the largest sum of live tensors within a step; -1: not measured."""
+    joules_per_token: tuple[float, float] = (NAN, NAN)
+    """Of each arm, over whole blocks; NaN: not measured."""
     problem: str | None = None
     """Why it failed."""
 
@@ -38,6 +42,7 @@ class Measured:
             "blocks": arms,
             "ended_by": self.ended_by,
             "peak_bytes": list(self.peak_bytes),
+            "joules_per_token": [None if math.isnan(joules) else joules for joules in self.joules_per_token],
             "problem": self.problem,
         }
 
@@ -56,8 +61,14 @@ class Measured:
                 for block in kept:
                     blocks.add(arm, block["pair"], block_from_dict(block))
             first, second = values["peak_bytes"]
+            # Not told by what was kept before energy was.
+            joules = [NAN if one is None else float(one) for one in values.get("joules_per_token", (None, None))]
             return cls(
-                blocks=blocks, ended_by=values["ended_by"], peak_bytes=(first, second), problem=values["problem"]
+                blocks=blocks,
+                ended_by=values["ended_by"],
+                peak_bytes=(first, second),
+                joules_per_token=(joules[0], joules[1]),
+                problem=values["problem"],
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"a comparison cannot be read: {error!r}") from error

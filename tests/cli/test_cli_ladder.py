@@ -39,6 +39,26 @@ def test_that_a_ladder_is_a_table_that_the_same_command_goes_on_with(
     assert "floor 0.50%, assumed" in lines[4]
 
 
+def test_that_a_ladder_kept_before_energy_was_goes_on_and_says_its_utilization(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, state = tmp_path / "l.csv", tmp_path / "l.csv.state.json"
+    assert main([*tiny, "--rungs", "attention=sdpa", "--csv", str(file)]) == 0
+    kept = json.loads(state.read_text())
+    for comparison in kept["results"]["comparisons"].values():
+        del comparison["joules_per_token"]
+    state.write_text(json.dumps(kept))
+    before = state.read_bytes()
+    capsys.readouterr()
+    assert main([*tiny, "--rungs", "attention=sdpa", "--csv", str(file), "--no-timing", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert state.read_bytes() == before
+    # Two layers of width 32, 8,192 tokens of vocabulary: 6 N + 12 L d T with T = 8.
+    flop = 6 * (8192 * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 2 * 32) + 12 * 2 * 32 * 8
+    assert rows[1]["tflop_per_s"] == pytest.approx(flop * rows[1]["tokens_per_s"] / 1e12, rel=1e-9)
+    assert (rows[1]["mfu_measured"], rows[1]["joules_per_token"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

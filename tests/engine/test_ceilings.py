@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from explorer.engine import ceilings
+from explorer.engine import ceilings, kept_ceilings
 from explorer.engine.cache import cache_dir
 from explorer.results.ceilings import Ceilings
 from explorer.results.environment import DeviceInfo
@@ -31,13 +31,13 @@ def own_cache(monkeypatch, tmp_path):
 
 def test_that_what_was_measured_is_known_for_this_device_and_driver_only():
     other = replace(GPU, uuid="bbbb")
-    assert ceilings.known(GPU) is None
+    assert kept_ceilings.known(GPU) is None
     assert ceilings.measured(GPU, lambda device: FOUND) == FOUND
     ceilings.measured(other, lambda device: replace(FOUND, product_tflop_per_s=1.0))
-    assert ceilings.known(GPU) == FOUND
-    assert ceilings.known(replace(GPU, driver="581.0")) is None
-    assert ceilings.known(other).product_tflop_per_s == 1.0
-    assert ceilings.known(replace(GPU, uuid=None)) is None
+    assert kept_ceilings.known(GPU) == FOUND
+    assert kept_ceilings.known(replace(GPU, driver="581.0")) is None
+    assert kept_ceilings.known(other).product_tflop_per_s == 1.0
+    assert kept_ceilings.known(replace(GPU, uuid=None)) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"aaaa 580.1": 3}', '{"aaaa 580.1": {"product_size": 1}}'])
@@ -45,16 +45,16 @@ def test_that_a_damaged_file_is_measured_over(content):
     path = cache_dir() / "ceilings.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    assert ceilings.known(GPU) is None
+    assert kept_ceilings.known(GPU) is None
     ceilings.measured(GPU, lambda device: FOUND)
-    assert ceilings.known(GPU) == FOUND
+    assert kept_ceilings.known(GPU) == FOUND
 
 
 def test_that_a_cache_that_cannot_be_written_costs_nothing_but_the_next_measuring(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert ceilings.measured(GPU, lambda device: FOUND) == FOUND
-    assert ceilings.known(GPU) is None
+    assert kept_ceilings.known(GPU) is None
 
 
 def test_that_a_cpu_is_not_measured():

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from explorer.config import RunConfig
+from explorer.experiments import floors
 from explorer.experiments.compare import Limits
 from explorer.experiments.floors import floor_key, known_floor, measure_floor, read_floor, write_floor
 from explorer.messages import BlockEnded, Compare, Event, Problem, RunEnded, Stop
@@ -87,7 +91,13 @@ def answers(command: Compare, ratio: float) -> list[Event]:
 
 
 def measured(
-    floor: Floor, *, delay: float, repeats: int, fails_at: int | None = None, stops_at: int | None = None
+    floor: Floor,
+    *,
+    delay: float,
+    repeats: int,
+    fails_at: int | None = None,
+    stops_at: int | None = None,
+    until_s: float = math.inf,
 ) -> tuple[list[Compare], list[Floor], Problem | None]:
     """What was sent, each floor that was told of, and the problem."""
     sent: list[Compare] = []
@@ -100,6 +110,7 @@ def measured(
         block_s=2.0,
         limits=Limits(budget_s=1e6),
         download=False,
+        until_s=until_s,
         asked_to_stop=lambda: len(sent) - 1 == stops_at,
         on_pair=lambda blocks: None,
         on_comparison=told.append,
@@ -137,6 +148,14 @@ def test_that_delayed_comparisons_are_counted_apart() -> None:
     assert [command.delay for command in sent] == [0.02, 0.02]
     assert told[-1].comparisons == FIVE.comparisons
     assert len(told[-1].of(0.02)) == 2
+
+
+def test_that_none_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0.0, 10.0)  # ten seconds later at each look: when one begins, and when it has ended
+    monkeypatch.setattr(floors, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    _, told, problem = measured(Floor(), delay=0.0, repeats=9, until_s=35.0)
+    assert problem is None
+    assert len(told) == 2  # the third would go from 40 to 50
 
 
 def test_that_a_failure_and_a_stop_keep_the_comparisons_before_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def test_that_each_rung_is_compared_with_the_one_below_and_all_are_checked_at_th
     last = answers.sent[-1]
     assert isinstance(last, Verify)
     assert last.proof == (BASE, one, two)
-    assert told == [("attention=sdpa", 2), ("gelu=torch", 1), ("parity and proof", 1)]
+    checks = [("proof of baseline", 3), ("proof of attention=sdpa", 2), ("proof of gelu=torch", 1)]
+    assert told == [("attention=sdpa", 5), ("gelu=torch", 4), *checks]
 
 
 def test_that_the_same_command_measures_only_what_is_left(tmp_path: Path) -> None:
@@ -97,6 +99,32 @@ def test_that_a_rung_that_fails_is_left_out_of_those_above_and_tried_again_next_
     climbed(again, [SDPA, GELU, ALL], series_of(path))
     two = one.with_level("gelu", "torch")
     assert again.compared == [(one, two), (two, two.with_level("checkpointing", "all"))]
+
+
+def test_that_checks_can_be_made_apart_from_timing_and_both_add_up(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+    apart = Answers(step_ms)
+    rungs = climbed(apart, [SDPA, GELU], dataclasses.replace(series_of(path), timing=False))
+    assert apart.compared == []
+    (checks,) = apart.sent
+    assert checks.proof == tuple(rung.config for rung in rungs)
+    assert [rung.measured for rung in rungs] == [None] * 3
+    timed = Answers(step_ms)
+    rungs = climbed(timed, [SDPA, GELU], series_of(path))
+    assert [type(order).__name__ for order in timed.sent] == ["Compare", "Stop"] * 2
+    assert [rung.checks.proof_verdict for rung in rungs] == ["not proven"] * 3
+    assert all(rung.measured.usable for rung in rungs[1:])
+
+
+def test_that_whoever_draws_the_ladder_hears_of_each_rung_and_each_check() -> None:
+    heard: list[tuple[int, int]] = []
+
+    def on_rungs(rungs: Sequence[Rung]) -> None:
+        heard.append((len(rungs), sum(rung.checks.proof_done for rung in rungs)))
+
+    steps = ladder(BASE, [SDPA], series_of(None), parity=False, proof=True, on_rungs=on_rungs)
+    played(steps, Answers(step_ms))
+    assert heard == [(1, 0), (2, 0), (2, 0), (2, 1), (2, 2)]
 
 
 def test_that_a_dead_worker_is_replaced_for_the_next_rung() -> None:
@@ -132,6 +160,18 @@ def test_that_a_rung_that_cannot_be_climbed_is_refused_before_the_first_one() ->
     with pytest.raises(ValueError, match="rung gelu=torch changes nothing"):
         check_ladder(BASE, [GELU, GELU], CPU)
     check_ladder(BASE, [GELU, SDPA], CPU)
+
+
+def test_that_what_was_kept_before_there_was_another_setting_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv.state.json"
+    Kept(path, {}).put("comparisons", key_of(BASE, BASE), 1)
+    text = path.read_text()
+    older = text.replace('\\"sample_every\\": 0, ', "")
+    assert older != text
+    path.write_text(older)
+    assert Kept(path, {}).get("comparisons", key_of(BASE, BASE)) == 1
+    Kept(path, {}).put("rows", "[1, 2]", 2)  # no configurations
+    assert Kept(path, {}).get("rows", "[1, 2]") == 2
 
 
 def test_that_results_of_other_conditions_or_of_no_such_file_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from explorer.results.attribution_rows import Tried, attribution_rows, effects_o
 from explorer.results.blocks import Block, Blocks
 from explorer.results.checks import Checks
 from explorer.results.measured import Measured
+from explorer.results.setting_row import Yardsticks
 
 ABC = ("a", "b", "c")
 
@@ -94,6 +95,7 @@ def test_that_effects_with_a_setting_missing_are_refused() -> None:
 
 
 BASE = RunConfig(batch=2, seq=128)
+YARDSTICKS = Yardsticks(floors=lambda arms: (0.005, False))
 CONFIGS = {
     frozenset(): BASE,
     frozenset({"attention=sdpa"}): BASE.with_level("attention", "sdpa"),
@@ -122,7 +124,7 @@ def tried_at(step_ms: list[float], problem: str | None = None) -> list[Tried]:
 def test_that_rows_are_the_settings_and_then_the_effects() -> None:
     tried = tried_at([100.0, 50.0, 80.0, 44.0])
     found = effects_of(tried, ("attention=sdpa", "gelu=torch"))
-    rows = attribution_rows(tried, found, lambda arms: (0.005, False), toggles={"attention": "naive", "gelu": "hf"})
+    rows = attribution_rows(tried, found, YARDSTICKS, toggles={"attention": "naive", "gelu": "hf"})
     assert [row["kind"] for row in rows[:5]] == ["setting"] * 4 + ["alone"]
     assert [row["of"] for row in rows[:2]] == ["baseline", "attention=sdpa"]
     assert rows[0]["step_ms_median"] == pytest.approx(100.0, rel=1e-3)
@@ -141,7 +143,7 @@ def test_that_rows_are_the_settings_and_then_the_effects() -> None:
 def test_that_a_setting_that_failed_leaves_its_row_and_no_effects() -> None:
     tried = tried_at([100.0, 50.0, 80.0, 44.0], problem="Out of memory: too much.")
     assert effects_of(tried, ("attention=sdpa", "gelu=torch")) == ()
-    rows = attribution_rows(tried, (), lambda arms: (0.005, False), toggles={})
+    rows = attribution_rows(tried, (), YARDSTICKS, toggles={})
     assert len(rows) == 4
     assert rows[3]["problem"] == "Out of memory: too much."
     assert rows[3]["speedup"] is None
