@@ -13,7 +13,7 @@ from pathlib import PurePath
 from explorer import __version__
 from explorer.config import RunConfig
 from explorer.experiments import script_generation, script_training
-from explorer.experiments.script_parts import Parts
+from explorer.experiments.script_parts import Parts, visible
 from explorer.optimizations import registry
 
 FILE_NAMES = {"train": "train.py", "generate": "generate.py"}
@@ -59,7 +59,7 @@ def header(config: RunConfig) -> str:
         "",
         *(f"    {line}" for line in command),
     ]
-    return '"""' + "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
+    return '"""' + visible("\n".join(lines)).replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
 
 
 def command_line(config: RunConfig) -> str:

@@ -93,7 +93,12 @@ def sorted_imports(lines: Iterable[str]) -> str:
 
 def quoted(text: str) -> str:
     """``text`` as a string in source, in double quotes as formatters want it."""
-    return json.dumps(text, ensure_ascii=False)
+    return visible(json.dumps(text, ensure_ascii=False))
+
+
+def visible(text: str) -> str:
+    """``text`` with escapes for what no source file can hold (zero bytes, half characters) or would end a line."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _root(line: str) -> str:
