@@ -7,16 +7,17 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from explorer.cli_config import comparable, levels_from
+from explorer.cli_config import comparable
 from explorer.cli_screen import columns, number
 from explorer.cli_series import add_checks, add_series, complaints, conditions_in_words, conduct, write_csv
 from explorer.experiments.attribution import MOST_TOGGLES, attribute, settings
-from explorer.experiments.ladder import Addition
+from explorer.experiments.ladder import addition
 from explorer.experiments.series import Series, must_run
 from explorer.experiments.steps import Steps
 from explorer.optimizations import registry
 from explorer.results import export
 from explorer.results.attribution_rows import Tried, attribution_rows, effects_of, name_of
+from explorer.results.attribution_words import attribution_words
 from explorer.results.environment import Environment
 
 GIB = 2**30
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: settings that are not allowed.
     """
     base = comparable(args)
-    toggles = [Addition(name=f"{name}={level}", levels=((name, level),)) for name, level in levels_from(args.toggles)]
+    toggles = [addition(text) for text in args.toggles.split(",")]
     configs = settings(base, toggles)
 
     def check(here: Environment) -> None:
@@ -54,9 +55,12 @@ def run(args: argparse.Namespace) -> int:
     conducted = conduct(args, base, check, experiment)
     tried = conducted.result
     found = effects_of(tried, [toggle.name for toggle in toggles])
-    rows = attribution_rows(tried, found, conducted.yardsticks(base, args.block_s), toggles=registry.baseline_levels())
+    yardsticks = conducted.yardsticks(base, args.block_s)
+    rows = attribution_rows(tried, found, yardsticks, toggles=registry.baseline_levels())
     write_csv(args, rows)
-    sys.stdout.write((json.dumps(rows, indent=2) if args.json else in_words(tried, rows)) + "\n")
+    floor = yardsticks.floors(tuple(configs.values()))[0]
+    sentences = attribution_words(found, floor=floor)
+    sys.stdout.write((json.dumps(rows, indent=2) if args.json else in_words(tried, rows, sentences)) + "\n")
     failed = [row for row in rows if row["problem"]]
     for row in failed:
         sys.stderr.write(f"error: {row['of']}: {row['problem']}\n")
@@ -65,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def in_words(tried: Sequence[Tried], rows: Sequence[Mapping[str, export.Cell]]) -> str:
-    """The settings, the effects, and what is to be said of numbers, toggles and the measuring."""
+def in_words(tried: Sequence[Tried], rows: Sequence[Mapping[str, export.Cell]], sentences: Sequence[str]) -> str:
+    """The settings, the effects, and what is to be said of effects, numbers, toggles and the measuring."""
     some = [row for row in rows if row["kind"] == "setting"]
     table = [("setting", "ms", "tokens/s", "against the baseline", "peak GiB", "parity", "proof")]
     for row in some:
@@ -88,7 +92,7 @@ def in_words(tried: Sequence[Tried], rows: Sequence[Mapping[str, export.Cell]]) 
     else:
         lines.append("effects: not known, since not every setting was measured")
     checks = [(str(row["of"]), one.checks) for row, one in zip(some, tried, strict=True)]
-    return "\n".join([*lines, *complaints(checks), *conditions_in_words(some)])
+    return "\n".join([*lines, *sentences, *complaints(checks), *conditions_in_words(some)])
 
 
 def _speedup(row: Mapping[str, export.Cell]) -> str:

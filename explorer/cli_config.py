@@ -9,6 +9,7 @@ from typing import get_args
 
 from explorer.config import LIMITS, RunConfig, Weights, Workload
 from explorer.engine.isolation import open_worker
+from explorer.experiments import arms
 from explorer.experiments.compare import Limits
 from explorer.experiments.single import wait_until_ready
 from explorer.models import MODELS
@@ -107,10 +108,7 @@ def comparable(args: argparse.Namespace) -> RunConfig:
     Raises:
         ValueError: a value, toggle or level that is not allowed.
     """
-    config = config_from(args)
-    if args.keep_dropout or config.level("dropout") is not None:
-        return config
-    return registry.with_level(config, "dropout", "off")
+    return arms.comparable(config_from(args), keep_dropout=args.keep_dropout)
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -138,22 +136,6 @@ def limits_from(args: argparse.Namespace) -> Limits:
     if args.block_s <= 0:
         raise ValueError(f"--block-s is {args.block_s}; it must be above 0")
     return Limits(budget_s=args.budget_s, pairs=args.pairs)
-
-
-def levels_from(settings: str) -> tuple[tuple[str, str], ...]:
-    """Toggles and levels of ``settings`` (TOGGLE=LEVEL, more behind commas).
-
-    Raises:
-        ValueError: it is not written so, or there is no such toggle or level.
-    """
-    found = []
-    for setting in settings.split(","):
-        toggle, equals, level = setting.partition("=")
-        if not equals:
-            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
-        registry.by_name(toggle).level(level)
-        found.append((toggle, level))
-    return tuple(found)
 
 
 def changed(config: RunConfig, settings: str) -> RunConfig:

@@ -7,10 +7,10 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 
-from explorer.cli_config import comparable, levels_from
+from explorer.cli_config import comparable
 from explorer.cli_screen import columns, mfu, number
 from explorer.cli_series import add_checks, add_series, complaints, conditions_in_words, conduct, write_csv
-from explorer.experiments.ladder import Addition, check_ladder, ladder
+from explorer.experiments.ladder import addition, check_ladder, ladder
 from explorer.experiments.series import Series
 from explorer.experiments.steps import Steps
 from explorer.optimizations import registry
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: settings that are not allowed.
     """
     base = comparable(args)
-    additions = [Addition(name=text, levels=levels_from(text)) for text in args.rungs]
+    additions = [addition(text) for text in args.rungs]
 
     def check(here: Environment) -> None:
         check_ladder(base, additions, here.device(base.device))

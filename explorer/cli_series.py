@@ -14,22 +14,17 @@ from explorer.cli_config import add_limits, add_within, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
-from explorer.experiments.arms import names
-from explorer.experiments.floors import known_floor
+from explorer.experiments.keeping import Keeping
 from explorer.experiments.kept import Kept, conditions, state_path
-from explorer.experiments.recorder import Recorder
 from explorer.experiments.series import Series
 from explorer.experiments.steps import Steps, drive, ready
 from explorer.experiments.yardsticks import yardsticks
-from explorer.messages import Compare, Event, Start
+from explorer.messages import Event
 from explorer.results import export
 from explorer.results.atomic import check_target, replaced
 from explorer.results.checks import Checks, in_words
-from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.environment import Environment
-from explorer.results.floor import ASSUMED_FLOOR
 from explorer.results.log import RunRecord
-from explorer.results.measured import Measured
 from explorer.results.setting_row import Yardsticks
 
 Result = TypeVar("Result")
@@ -92,7 +87,13 @@ def conduct(
         def steps() -> Steps[tuple[Result, Environment]]:
             here = yield from ready()
             check(here)
-            keeping = _Keeping(recorder, here, args.block_s)
+
+            def begin_run(run_id: int, config: RunConfig) -> RunRecord:
+                record = RunRecord(run_id=run_id, config=config, reference=config, environment=here)
+                recorder.begin_run(record)
+                return record
+
+            keeping = Keeping(recorder, here, block_s=args.block_s, begin_run=begin_run)
             series = Series(
                 kept=Kept(state_path(args.csv), conditions(base, here, block_s=args.block_s)),
                 limits=limits,
@@ -138,37 +139,3 @@ def conditions_in_words(rows: Sequence[Mapping[str, export.Cell]]) -> list[str]:
     assumed = "" if all(row["floor_measured"] for row in compared) else ", assumed"
     dropped = sum(int(row["dropped_blocks"] or 0) for row in compared)
     return [f"floor {floor:.2%}{assumed}; {dropped} disturbed blocks dropped"]
-
-
-class _Keeping:
-    """Has the experiment's runs and comparisons kept in the file of stored runs."""
-
-    def __init__(self, recorder: Recorder, here: Environment, block_s: float) -> None:
-        self._recorder = recorder
-        self._here = here
-        self._block_s = block_s
-        self._comparison: ComparisonRecord | None = None
-
-    def begin(self, command: Compare | Start) -> None:
-        match command:
-            case Start():
-                self._begin_run(command.run_id, command.config)
-            case Compare():
-                first, second = (self._begin_run(*of) for of in zip(command.run_ids, command.arms, strict=True))
-                self._comparison = ComparisonRecord(
-                    run_uids=(first, second), names=names(command.arms), floor=ASSUMED_FLOOR, floor_measured=False
-                )
-                self._recorder.begin_comparison(self._comparison)
-
-    def end(self, command: Compare, measured: Measured) -> None:
-        comparison = self._comparison
-        if comparison is not None and measured.problem is None:
-            comparison.ended_by = measured.ended_by
-            floor = known_floor(command.arms, self._here, block_s=self._block_s)
-            comparison.floor, comparison.floor_measured = floor
-            self._recorder.end_comparison(comparison)
-
-    def _begin_run(self, run_id: int, config: RunConfig) -> str:
-        record = RunRecord(run_id=run_id, config=config, reference=config, environment=self._here)
-        self._recorder.begin_run(record)
-        return record.uid

@@ -12,6 +12,13 @@ from explorer.results.label import label
 Arms = tuple[RunConfig, RunConfig]
 
 
+def comparable(config: RunConfig, *, keep_dropout: bool) -> RunConfig:
+    """``config`` with dropout off, unless it was set or ``keep_dropout``: its draws differ between kernels."""
+    if keep_dropout or config.level("dropout") is not None:
+        return config
+    return registry.with_level(config, "dropout", "off")
+
+
 def fair(a: RunConfig, b: RunConfig, *, here: Environment | None, keep_dropout: bool) -> Arms:
     """A and B as they are to be measured: of one seed, on one device, and with dropout off in both.
 

@@ -34,6 +34,22 @@ class Addition:
         return config
 
 
+def addition(text: str) -> Addition:
+    """What ``text`` (TOGGLE=LEVEL, more behind commas) asks for.
+
+    Raises:
+        ValueError: it is not written so, or there is no such toggle or level.
+    """
+    found = []
+    for setting in text.split(","):
+        toggle, equals, level = setting.partition("=")
+        if not equals:
+            raise ValueError(f"{setting!r}: write TOGGLE=LEVEL, such as precision=bf16")
+        registry.by_name(toggle).level(level)
+        found.append((toggle, level))
+    return Addition(name=text, levels=tuple(found))
+
+
 def check_ladder(base: RunConfig, additions: Sequence[Addition], device: DeviceInfo) -> None:
     """See before a long run that every rung can be climbed on ``device``.
 

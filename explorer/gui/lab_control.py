@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -19,6 +15,7 @@ from explorer.experiments.steps import Steps
 from explorer.gui.bridge import Bridge
 from explorer.gui.lab_panel import LabPanel
 from explorer.gui.language import from_below, tr
+from explorer.gui.long_work import KeptFiles, Parts
 from explorer.gui.message_bar import MessageBar
 from explorer.messages import Progress
 from explorer.results.environment import DeviceInfo, Environment
@@ -27,8 +24,6 @@ from explorer.results.lab import LabRow
 from explorer.results.log import RunLog
 
 CLOCK_MS = 500
-LEAST_CASES = 3
-"""After fewer nothing can be said of the time that is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +33,6 @@ class Ended:
     rows: Sequence[LabRow]
     why: str = ""
     """What went wrong, in words, or nothing."""
-
-
-class _Kept(Kept):
-    """Goes on without the file where that cannot be written, and says so."""
-
-    def __init__(self, path: Path | None, conditions: Mapping[str, Any], report: Callable[[str], None]) -> None:
-        super().__init__(path, conditions)
-        self._report = report
-
-    def put(self, kind: str, key: str, value: Any) -> None:
-        try:
-            super().put(kind, key, value)
-        except (ValueError, RuntimeError) as error:
-            self._report(str(error))
 
 
 class LabControl(QObject):
@@ -78,17 +59,15 @@ class LabControl(QObject):
         self._bridge = bridge
         self._messages = messages
         self._log = log
-        self._folder = folder
+        self._kept = KeptFiles(folder, self._not_kept)
         self._wanted_device = wanted_device
         self._show_panel = show_panel
-        self._kept: dict[str, Kept] = {}
         self._ids: set[int] = set()
         self._rows: Sequence[LabRow] = ()
         self._on: tuple[DeviceInfo, Environment] | None = None
-        self._total = self._left = 0
-        self._cases = 0
-        self._began_s = 0.0
-        self._part = self._activity = ""
+        self._total = 0
+        self._parts = Parts()
+        self._activity = ""
         self._clock = QTimer(self)
         self._clock.setInterval(CLOCK_MS)
         self._clock.timeout.connect(self._show_progress)
@@ -120,15 +99,16 @@ class LabControl(QObject):
         try:
             device = here.device(self._wanted_device())
             wanted = lab_cases(device, quick=quick, only=self._panel.chosen())
-            kept = self._kept_of(device, here, quick=quick)
+            conditions = lab_conditions(device, here, quick=quick)
+            kept = self._kept.of("lab", conditions, go_on=self._panel.go_on.isChecked())
         except (ValueError, OSError) as error:
             self._messages.show_message(tr("Not measured: {why}", why=from_below(str(error))), severity="problem")
             return
         self._conducted = True
         self._on, self._rows, self._ids = (device, here), (), set()
-        self._total = self._left = len(wanted)
-        self._cases, self._part, self._activity = 0, "", tr("Waiting for the worker to start…")
-        self._began_s = time.monotonic()
+        self._parts = Parts()
+        self._total = self._parts.left = len(wanted)
+        self._activity = tr("Waiting for the worker to start…")
         self._messages.clear()
         self._show_panel()
         self._panel.show_rows(())
@@ -164,21 +144,6 @@ class LabControl(QObject):
             return Ended(rows=self._rows, why=str(error))
         return Ended(rows=rows)
 
-    def _kept_of(self, device: DeviceInfo, here: Environment, *, quick: bool) -> Kept:
-        """What was measured under these conditions before; none of it where all is to be measured anew."""
-        conditions = lab_conditions(device, here, quick=quick)
-        key = hashlib.sha256(json.dumps(conditions, sort_keys=True).encode()).hexdigest()[:16]
-        path = None if self._folder is None else self._folder / f"lab-{key}.json"
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        if not self._panel.go_on.isChecked():
-            self._kept.pop(key, None)
-            if path is not None:
-                path.unlink(missing_ok=True)
-        if key not in self._kept:
-            self._kept[key] = _Kept(path, conditions, self._not_kept)
-        return self._kept[key]
-
     def _not_kept(self, why: str) -> None:
         self._messages.show_message(
             tr("Measured on, but not kept for another time: {why}", why=from_below(why)), severity="warning"
@@ -190,9 +155,8 @@ class LabControl(QObject):
         return run_id
 
     def _begin_part(self, name: str, left: int) -> None:
-        if name != self._part:
-            self._cases += 1
-        self._part, self._left, self._activity = name, left, name
+        self._parts.begin(name, left)
+        self._activity = name
         self._show_progress()
 
     def _progress(self, event: Progress) -> None:
@@ -214,12 +178,9 @@ class LabControl(QObject):
             self._messages.show_message(tr("The lab ended: {why}", why=from_below(outcome.why)), severity="problem")
 
     def _show_progress(self) -> None:
-        done, seconds = self._total - self._left, time.monotonic() - self._began_s
+        done = self._total - self._parts.left
         words = tr("{activity} · {done} of {total} cases", activity=self._activity, done=done, total=self._total)
-        measured = self._cases - 1
-        if measured >= LEAST_CASES:
-            words += " · " + tr("about {time} left", time=_duration(seconds / measured * self._left))
-        self._panel.show_progress(words)
+        self._panel.show_progress(" · ".join(filter(None, (words, self._parts.time_left()))))
 
     def _show_end(self) -> None:
         if self._on is None:
@@ -228,7 +189,3 @@ class LabControl(QObject):
         failed = sum(row.outcome == "failed" for row in self._rows)
         words = tr("{count} results on {device}", count=len(self._rows), device=self._on[0].name)
         self._panel.show_progress(words + (tr(", {count} failed", count=failed) if failed else ""))
-
-
-def _duration(seconds: float) -> str:
-    return tr("{count:.0f} s", count=seconds) if seconds < 90 else tr("{count:.0f} min", count=seconds / 60)

@@ -14,9 +14,10 @@ from explorer.results.comparison import RatioInterval, interval_of, median_ratio
 
 Times = tuple[Sequence[float], Sequence[float]]
 """Block medians of the baseline and of a setting, measured by turns."""
-Kind = Literal["alone", "beside all others", "main effect", "interaction"]
-"""alone: one toggle against the baseline. beside all others: added last. main effect: the geometric mean of what it
-gives, over all settings of the others. interaction: what it gives beside another over what it gives without that."""
+Kind = Literal["alone", "beside another", "beside all others", "main effect", "interaction"]
+"""alone: one toggle against the baseline. beside another: added to that one. beside all others: added last.
+main effect: the geometric mean of what it gives, over all settings of the others. interaction: what it gives beside
+another over what it gives without that."""
 
 Setting = frozenset[str]
 """The toggles that are on."""
@@ -65,8 +66,11 @@ def effects(times: Mapping[Setting, Times], toggles: Sequence[str]) -> list[Effe
         found.append(Effect(kind=kind, of=of, interval=interval_of(drawn, ratio=ratio, n_pairs=pairs)))
 
     everything = frozenset(toggles)
+    others = list(itertools.permutations(toggles, 2)) if len(toggles) > 2 else []
     for toggle in toggles:
         add("alone", (toggle,), {frozenset({toggle}): 1.0})
+    for toggle, other in others:  # with two toggles the other one is all others
+        add("beside another", (toggle, other), {frozenset({toggle, other}): 1.0, frozenset({other}): -1.0})
     for toggle in toggles:
         add("beside all others", (toggle,), {everything: 1.0, everything - {toggle}: -1.0})
     for size in range(1, len(toggles) + 1):

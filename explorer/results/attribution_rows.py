@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from explorer.config import RunConfig
-from explorer.results.attribution import Effect, Setting, effects
+from explorer.results.attribution import Effect, Kind, Setting, effects
 from explorer.results.blocks import comparison_row
 from explorer.results.checks import Checks
 from explorer.results.comparison import Verdict, verdict
@@ -35,6 +35,9 @@ _TOGETHER: Mapping[Verdict, str] = {
     "unsettled": "unsettled",
 }
 """What a verdict on an interaction's factor means."""
+
+
+_JOINED: Mapping[Kind, str] = {"interaction": " x ", "beside another": " beside "}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,7 @@ def _effect_row(effect: Effect, floor: float, floor_measured: bool, like: Mappin
     shown = verdict(i, floor=floor)
     return row | {
         "kind": effect.kind,
-        "of": " x ".join(effect.of) if effect.kind == "interaction" else effect.of[0],
+        "of": _JOINED.get(effect.kind, "").join(effect.of),
         "speedup": i.ratio,
         "ci_low": i.low,
         "ci_high": i.high,
