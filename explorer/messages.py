@@ -28,6 +28,10 @@ class Problem:
     """Whether the device, or the machine, had too little memory."""
     spent: bool = False
     """Whether its worker can serve no other run: every call to the device fails by now, or memory is not back."""
+    flips: tuple[tuple[str, str], ...] = ()
+    """Toggles, each with a level, that would avoid it; to be tried one at a time."""
+    batch: int | None = None
+    """A batch to try instead, where that was too large."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()

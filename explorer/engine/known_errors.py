@@ -9,6 +9,7 @@ from explorer.config import RunConfig
 from explorer.messages import Problem
 from explorer.models import shape_of
 from explorer.optimizations import registry
+from explorer.results.environment import DeviceInfo
 
 # Source: torch 2.11 to 2.13, aten/src/ATen/native/transformers/attention.cpp and cuda/sdp_utils.cpp.
 _NO_KERNEL = re.compile(r"No available kernel|No viable backend for scaled_dot_product_attention")
@@ -18,6 +19,18 @@ _MASK = re.compile(
 )
 # Source: triton 3.6 to 3.7, runtime/build.py; torch/_inductor raises the same within its own.
 _NO_COMPILER = re.compile(r"Failed to find C compiler|Cannot find a working triton installation")
+_NO_TRITON = DeviceInfo(
+    id="cuda:0",
+    kind="cuda",
+    name="",
+    total_memory_bytes=0,
+    capability=(9, 0),
+    bf16=True,
+    triton_problem="it cannot compile",
+)
+"""A GPU that can do anything else."""
+_PLAIN = ("causal", "torch", "fused", "chunked")
+"""Levels that do much of what Triton's does without it."""
 
 
 def describe_known(error: BaseException, config: RunConfig) -> Problem | None:
@@ -39,6 +52,7 @@ def describe_known(error: BaseException, config: RunConfig) -> Problem | None:
             f"with attention={registry.levels_of(config)['attention']} only one is allowed, and it cannot do "
             f"{_heads(config)} in {_format(config)}",
             "Take attention=sdpa, which picks a kernel that can.",
+            flips=(("attention", "sdpa"),),
         )
     if _NO_COMPILER.search(text):
         return _problem(
@@ -46,6 +60,7 @@ def describe_known(error: BaseException, config: RunConfig) -> Problem | None:
             "Triton could not compile",
             "it builds a launcher for each kernel with a C compiler, and found none on PATH nor in the variable CC",
             "Install gcc, or name a compiler in CC; without, take levels that need no Triton.",
+            flips=_without_triton(config),
         )
     if type(error).__module__.startswith("triton."):
         return _problem(
@@ -53,6 +68,7 @@ def describe_known(error: BaseException, config: RunConfig) -> Problem | None:
             "Triton could not compile a kernel",
             f"{type(error).__name__}: {text.strip().splitlines()[0] if text.strip() else 'no message'}",
             "The details name its line. Take levels that need no Triton, or another version of it.",
+            flips=_without_triton(config),
         )
     return None
 
@@ -68,5 +84,20 @@ def _format(config: RunConfig) -> str:
     return of_weights if of_weights in ("fp16", "bf16") else levels["precision"]
 
 
-def _problem(error: BaseException, what: str, why: str, remedy: str) -> Problem:
-    return Problem(what=what, why=why, remedy=remedy, detail="".join(traceback.format_exception(error)))
+def _without_triton(config: RunConfig) -> tuple[tuple[str, str], ...]:
+    """The toggles of ``config`` that need Triton, each with a level that does not, the likeliest first."""
+    levels = registry.levels_of(config)
+    found = []
+    for optimization in registry.OPTIMIZATIONS:
+        free = [level for level in optimization.level_ids() if optimization.unavailable(level, _NO_TRITON) is None]
+        if config.workload in optimization.workloads and levels[optimization.name] not in free:
+            instead = next((level for level in _PLAIN if level in free), free[0])
+            found.append((optimization.name, instead))
+    return tuple(found)
+
+
+def _problem(
+    error: BaseException, what: str, why: str, remedy: str, flips: tuple[tuple[str, str], ...] = ()
+) -> Problem:
+    detail = "".join(traceback.format_exception(error))
+    return Problem(what=what, why=why, remedy=remedy, detail=detail, flips=flips)

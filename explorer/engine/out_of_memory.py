@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import dataclass
 
 import torch
 
@@ -40,20 +41,27 @@ def describe_out_of_memory(
 ) -> Problem:
     """What to show for ``error`` in a run of ``config``; ``before``: what ran until then, in the same run."""
     host = device is None or device.kind == "cpu"
-    size = f"batch {config.batch} x {config.seq} tokens" if config.workload == "train" else f"batch {config.batch}"
-    why = [f"{size} does not fit", _asked(str(error), "this machine" if host else "the device")]
-    remedy = f"Try batch {max(1, config.batch // 2)}" + (" or a smaller model." if host else ".")
+    size = (
+        f"batch {config.batch} x {config.seq} tokens does not fit"
+        if config.workload == "train"
+        else f"batch {config.batch} does not fit"
+    )
+    why = [size, _asked(str(error), "this machine" if host else "the device")]
+    half = max(1, config.batch // 2)
+    fits = _Fits(words=f"Try batch {half} or a smaller model." if host else f"Try batch {half}.", batch=half)
     shape = shape_of(config.model) if config.workload == "train" else None
     if shape is not None:
         why.append(_part(config, before, shape))
         if device is not None and not host:
-            remedy = _what_fits(config, shape, device)
+            fits = _what_fits(config, shape, device)
     return Problem(
         what="Out of memory",
         why=". ".join(filter(None, why)),
-        remedy=remedy,
+        remedy=fits.words,
         detail="".join(traceback.format_exception(error)),
         out_of_memory=True,
+        flips=fits.flips,
+        batch=fits.batch if fits.batch != config.batch else None,
     )
 
 
@@ -84,21 +92,33 @@ def _part(config: RunConfig, before: RunConfig | None, shape: ModelShape) -> str
     return f"{largest} take most, {now[largest] / GIB:.2f} of {sum(now.values()) / GIB:.2f} GiB by the forecast"
 
 
-def _what_fits(config: RunConfig, shape: ModelShape, device: DeviceInfo) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fits:
+    """What would fit."""
+
+    words: str
+    batch: int | None
+    flips: tuple[tuple[str, str], ...] = ()
+
+
+def _what_fits(config: RunConfig, shape: ModelShape, device: DeviceInfo) -> _Fits:
     """What would fit into what this process can have of the device."""
+    half = max(1, config.batch // 2)
     try:
         free_bytes, _ = torch.cuda.mem_get_info(device.id)
         ours_bytes = torch.cuda.memory_reserved(device.id) + CONTEXT_BYTES
     except RuntimeError:  # a device that answers no more is told of when the run has ended
-        return f"Try batch {max(1, config.batch // 2)}."
+        return _Fits(words=f"Try batch {half}.", batch=half)
     usable_bytes = free_bytes + ours_bytes
     fits = largest_batch(config, shape, usable_bytes)
     if fits >= config.batch:
-        said = f"By the forecast it should fit into {usable_bytes / GIB:.1f} GiB; try batch {max(1, config.batch // 2)}"
+        said = f"By the forecast it should fit into {usable_bytes / GIB:.1f} GiB; try batch {half}"
     else:
         said = f"The largest batch that fits is {fits}" if fits else "Not even batch 1 fits"
+    batch = half if fits >= config.batch else fits or None
     change = smallest_change(config, shape, device)
     if change is None:
-        return f"{said}."
+        return _Fits(words=f"{said}.", batch=batch)
     name, level, expected = change
-    return f"{said}; with {name}={level} this one takes {expected.needed_bytes / GIB:.1f} GiB."
+    words = f"{said}; with {name}={level} this one takes {expected.needed_bytes / GIB:.1f} GiB."
+    return _Fits(words=words, batch=batch, flips=((name, level),))

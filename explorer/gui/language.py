@@ -76,12 +76,23 @@ def from_below(words: str) -> str:
     known = _words.get(words)
     if known is not None:
         return known
+    across = words
     for pattern, translation in _patterns():
         found = pattern.fullmatch(words)
         if found:
-            return translation.format(*map(from_below, found.groups()))
-    parts = words.split("; ")
-    return "; ".join(map(from_below, parts)) if len(parts) > 1 else words
+            said = translation.format(*map(from_below, found.groups()))
+            if not any(". " in f"{value} " for value in found.groups()):
+                return said
+            if across == words:
+                across = said  # a value that goes beyond its sentence: only where the sentences alone say nothing
+    for mark, joint in (("; ", "; "), (". ", "。")):
+        parts = words.split(mark)
+        told = list(map(from_below, parts)) if len(parts) > 1 else parts
+        if told != parts:
+            return joint.join(told)
+    bare = words.removesuffix(".")
+    told_bare = from_below(bare) if bare != words else bare
+    return f"{told_bare}。" if told_bare != bare else across
 
 
 @lru_cache(maxsize=1)

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication
-from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QToolBar, QWidget
+from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QTabWidget, QToolBar, QWidget
 
 from explorer.gui import help_windows, speech, theme
 from explorer.gui.bridge import Bridge
 from explorer.gui.command_palette import CommandPalette
 from explorer.gui.compare_control import CompareControl
 from explorer.gui.compare_panel import ComparePanel
+from explorer.gui.diagnosis_control import DiagnosisControl
+from explorer.gui.diagnosis_panel import DiagnosisPanel
 from explorer.gui.exporting import Exporter
 from explorer.gui.intent import Intent
 from explorer.gui.lab_control import LabControl
@@ -75,6 +77,7 @@ class MainWindow(QMainWindow):
             pins=PinBar(),
             compare=ComparePanel(),
             text=TextPanel(),
+            diagnosis=DiagnosisPanel(),
             overview=OverviewPanel(self.log, runs.selected, runs.colour),
             lab=LabPanel(),
             runs=runs,
@@ -101,6 +104,16 @@ class MainWindow(QMainWindow):
             wanted_device=lambda: self.intent.config.device,
             show_panel=lambda: self._views.show_view(self.panels.lab),
         )
+        self.diagnosing = DiagnosisControl(
+            self.panels.diagnosis,
+            self.intent,
+            self.bridge,
+            runs,
+            self.messages,
+            self.log,
+            device=self.control.device,
+            show_panel=lambda: self._bring_up(self._diagnosis_dock),
+        )
         self.presets = PresetControl(
             self.panels.toggles.presets,
             self.intent,
@@ -115,6 +128,7 @@ class MainWindow(QMainWindow):
         self._language: LanguageChoice = settings.language()
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
+        self.diagnosing.changed.connect(self._show_state)
         self.intent.changed.connect(self._show_state)
         self._show_state()
         self._default_layout = self.saveState()
@@ -165,6 +179,7 @@ class MainWindow(QMainWindow):
             self.presets,
             self.comparing,
             self.lab,
+            self.diagnosing,
             self.storing,
         ):
             part.reword()
@@ -193,6 +208,7 @@ class MainWindow(QMainWindow):
         self._views.add(self.panels.lab, later("Lab"))
         self.setCentralWidget(self._views)
         self._text_dock = self._dock("text_dock", later("Text"), self.panels.text)
+        self._diagnosis_dock = self._dock("diagnosis_dock", later("Diagnosis"), self.panels.diagnosis)
         self._runs_dock = self._dock("runs_dock", later("Runs"), self.panels.runs)
         self.setStatusBar(self.panels.status)
         # The toggles keep their whole height; the table needs the width more than the text needs the height.
@@ -201,6 +217,9 @@ class MainWindow(QMainWindow):
         self.addDockWidget(Qt.DockWidgetArea.LeftDockWidgetArea, self._toggles_dock)
         self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self._text_dock)
         self.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, self._runs_dock)
+        self.setTabPosition(Qt.DockWidgetArea.AllDockWidgetAreas, QTabWidget.TabPosition.North)
+        self.tabifyDockWidget(self._text_dock, self._diagnosis_dock)
+        self._bring_up(self._diagnosis_dock if self.intent.config.workload == "train" else self._text_dock)
         self._size_docks()
 
     def _strip(self, name: str, content: QWidget) -> None:
@@ -219,6 +238,10 @@ class MainWindow(QMainWindow):
         dock.setObjectName(name)
         dock.setWidget(content)
         return dock
+
+    def _bring_up(self, dock: QDockWidget) -> None:
+        dock.show()
+        dock.raise_()
 
     def _size_docks(self) -> None:
         self.resizeDocks([self._toggles_dock, self._text_dock], list(SIDE_WIDTHS_PX), Qt.Orientation.Horizontal)
@@ -254,7 +277,7 @@ class MainWindow(QMainWindow):
         self.presets.current_changed.connect(menus.delete_preset.setEnabled)
         menus.show_presets(self.presets.names)
         menus.delete_preset.setEnabled(False)
-        menus.add_run(start=self.control.start, stop=self.control.stop)
+        menus.add_run(start=self.control.start, stop=self.control.stop, look_closer=self.diagnosing.look_closer)
         menus.add_runs(open_stored=self.storing.open, take_in=self.storing.take_in)
         menus.add_compare(
             pin_a=lambda: self.comparing.pin(0),
@@ -272,7 +295,7 @@ class MainWindow(QMainWindow):
         menus.add_lab(start=self.lab.start, export=export_lab)
         menus.add_view(
             views=self._views,
-            docks=(self._toggles_dock, self._text_dock, self._runs_dock),
+            docks=(self._toggles_dock, self._text_dock, self._runs_dock, self._diagnosis_dock),
             freeze=self.panels.plots.set_frozen,
             follow=self.panels.plots.follow,
             theme=self._theme,
@@ -298,6 +321,7 @@ class MainWindow(QMainWindow):
         self._menus.stop.setEnabled(self.bridge.going)
         self._menus.compare.setEnabled(not self.bridge.experimenting)
         self._menus.start_lab.setEnabled(not self.bridge.going)
+        self._menus.allow(self._menus.look_closer, self.diagnosing.obstacle())
         self.panels.pins.show_state(comparing=self.comparing.comparing)
         self.lab.show_state()
         self._menus.undo.setEnabled(self.intent.undo_target is not None)
@@ -322,3 +346,4 @@ class MainWindow(QMainWindow):
         self.panels.runs.apply_theme(dark)
         self.panels.overview.apply_theme(dark)
         self.panels.lab.apply_theme(dark)
+        self.panels.diagnosis.apply_theme(dark)

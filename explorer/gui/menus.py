@@ -109,9 +109,13 @@ class Menus:
             action.triggered.connect(lambda *_, name=name: self._take_preset((name, True)))
             self._presets.addAction(action)
 
-    def add_run(self, *, start: Callable[[], None], stop: Callable[[], None]) -> None:
+    def add_run(self, *, start: Callable[[], None], stop: Callable[[], None], look_closer: Callable[[], None]) -> None:
         self.start = self._add(self._run, "start_action", later("&Start"), start, "F5")
         self.stop = self._add(self._run, "stop_action", later("S&top"), stop, "Shift+F5")
+        self._run.addSeparator()
+        self._run.setToolTipsVisible(True)
+        words = later("&Look closer at a step")
+        self.look_closer = self._add(self._run, "look_closer_action", words, look_closer, "Ctrl+L")
 
     def add_runs(self, *, open_stored: Callable[[], None], take_in: Callable[[], None]) -> None:
         self._add(self._runs, "open_stored_action", later("&Open stored runs…"), open_stored, "Ctrl+O")
@@ -228,6 +232,12 @@ class Menus:
         return [
             action for menu in menus for action in menu.actions() if not action.isSeparator() and action not in headings
         ]
+
+    @staticmethod
+    def allow(action: QAction, obstacle: str) -> None:
+        """Grey ``action`` with ``obstacle``, or let it be taken where that is empty."""
+        action.setEnabled(not obstacle)
+        action.setToolTip(obstacle)
 
     def _menu(self, title: str, *, within: QMenu | None = None) -> QMenu:
         menu = (within or self._window.menuBar()).addMenu("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from explorer.gui.compare_panel import ComparePanel
+from explorer.gui.diagnosis_panel import DiagnosisPanel
 from explorer.gui.lab_panel import LabPanel
 from explorer.gui.overview_panel import OverviewPanel
 from explorer.gui.pin_bar import PinBar
@@ -28,5 +29,6 @@ class Panels:
     overview: OverviewPanel
     lab: LabPanel
     text: TextPanel
+    diagnosis: DiagnosisPanel
     runs: RunsTable
     status: StatusBar

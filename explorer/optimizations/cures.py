@@ -65,18 +65,37 @@ class Cure:
 
     toggle: str
     level: str
+    reason: str = ""
+    """Why it cannot be flipped here; empty where it can."""
 
 
 def cures(causes: Sequence[Cause], config: RunConfig, device: DeviceInfo) -> tuple[Cure, ...]:
     """What to try next against ``causes``, the most important first; all of it runs on ``device`` beside the rest."""
     found: dict[str, Cure] = {}
-    levels = registry.levels_of(config)
-    for toggle, wanted in (entry for cause in causes for entry in WANTED[cause]):
-        if toggle in found or config.workload not in registry.by_name(toggle).workloads:
-            continue
-        better = wanted[: wanted.index(levels[toggle])] if levels[toggle] in wanted else wanted
-        for level in better:
-            if not registry.problems(registry.with_level(config, toggle, level), device):
-                found[toggle] = Cure(toggle=toggle, level=level)
-                break
+    for cure in (cure for cause in causes for cure in answers(cause, config, device)):
+        if not cure.reason:
+            found.setdefault(cure.toggle, cure)
     return tuple(found.values())[:MOST]
+
+
+def answers(cause: Cause, config: RunConfig, device: DeviceInfo) -> tuple[Cure, ...]:
+    """All toggles that help against ``cause`` and are not set yet, the most helpful first.
+
+    Each with the best level that runs on ``device`` beside the rest, or where none does with the best one and why not.
+    """
+    levels = registry.levels_of(config)
+    found = []
+    for toggle, wanted in WANTED[cause]:
+        better = wanted[: wanted.index(levels[toggle])] if levels[toggle] in wanted else wanted
+        if better and config.workload in registry.by_name(toggle).workloads:
+            tried = [
+                Cure(toggle=toggle, level=level, reason=obstacle(config, toggle, level, device)) for level in better
+            ]
+            found.append(next((cure for cure in tried if not cure.reason), tried[0]))
+    return tuple(found)
+
+
+def obstacle(config: RunConfig, toggle: str, level: str, device: DeviceInfo) -> str:
+    """Why ``config`` with ``toggle`` at ``level`` cannot run on ``device``; empty where it can."""
+    found = registry.problems(registry.with_level(config, toggle, level), device)
+    return found.get(toggle) or "; ".join(f"{name}: {reason}" for name, reason in found.items())

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.config import RunConfig
+from explorer.config import RunConfig, Workload
 from explorer.results.flops import Utilization, utilization
 from explorer.results.log import RunRecord
 from explorer.results.loss_watch import LossWatch
 from explorer.results.proof import Profile, short_name
 from explorer.results.ring import PHASE_CODES, PHASES, Columns
 from explorer.results.sample import Sample
+from explorer.results.words import Say
 
 Cause = Literal["failed", "loss", "growth", "data", "launch", "small", "memory", "compute", "device", "host", "waits"]
 """failed: the run's own problem. growth: memory that grows from step to step. small: kernels as short as their launch.
@@ -39,8 +40,8 @@ GROWTH_BYTES = 2**20
 """A step: smaller changes are the allocator's rounding."""
 GROWTH_STEPS = 8
 CURVE_STEPS = 60
-SKIPPED_FOR_LOSS = 10_000
-"""Newest samples that are looked through for losses that are no numbers."""
+MOST_ODD = 10_000
+"""Samples around losses that are no numbers, and skipped steps, that are looked through, the oldest first."""
 
 _PRODUCTS = re.compile(
     r"gemm|nvjet|cutlass|xmma|wgmma|flash|fmha|sdpa|attention|triton_tem_"
@@ -49,6 +50,11 @@ _PRODUCTS = re.compile(
 )
 
 WHY_NOT_ALL = "how busy the device was, and whether launching held it up: a CPU launches nothing"
+NONE_PROFILED: Mapping[Workload, str] = {
+    "train": "what filled the steps: none was profiled",
+    "generate": "what filled the tokens: none was profiled",
+}
+WARMS_UP = "what sets the pace: the run still warms up"
 CURES: Mapping[Cause, str] = {
     "failed": "",
     "loss": "",
@@ -70,7 +76,18 @@ class Finding:
     """One thing that was seen."""
 
     cause: Cause
-    text: str
+    words: str
+    """English, with {places} for ``values`` where there are any."""
+    values: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The whole sentence in English."""
+        return self.words.format(**self.values) if self.values else self.words
+
+    def told(self, say: Say) -> str:
+        """The whole sentence in the language that ``say`` speaks."""
+        return say(self.words, **self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,27 +122,36 @@ class Figures:
     """By which a step's peak grew from step to step."""
 
 
-def diagnosis(record: RunRecord, profile: Profile | None = None, *, segment: int | None = None) -> Diagnosis:
+def diagnosis(
+    record: RunRecord, profile: Profile | None = None, *, segment: int | None = None, newest: int | None = None
+) -> Diagnosis:
     """What segment ``segment`` of ``record`` shows, or its last one.
 
     Args:
         profile: of a step of the same configuration, if one was taken.
+        newest: look at this many of the segment's steps, the last ones: cheap enough while a run goes on.
 
     Raises:
         ValueError: the run has no such segment.
     """
-    findings = [] if record.problem is None else [Finding(cause="failed", text=record.problem)]
+    findings = [] if record.problem is None else [Finding(cause="failed", words=record.problem)]
     if not record.segments:
         return Diagnosis(findings=tuple(findings))
     part = record.segments[-1] if segment is None else record.segment(segment)
     index = part.segment.index
-    columns = record.columns.columns(record.columns.rows_of(index))
-    losses = [Finding(cause="loss", text=line) for line in LossWatch().look(_samples(columns), part.config)]
+    rows = record.columns.rows_of(index)
+    columns = record.columns.columns(rows)
+    losses = [Finding(cause="loss", words=line) for line in LossWatch().look(_odd(columns), part.config)]
     findings += losses
     rate = record.summary(index).tokens_per_s_median
-    seen = figures(columns, part.config, utilization(part.segment, rate, _device_name(record, part.config)))
+    latest = (
+        columns if newest is None else record.columns.columns(slice(max(rows.start, rows.stop - newest), rows.stop))
+    )
+    seen = figures(latest, part.config, utilization(part.segment, rate, _device_name(record, part.config)))
     unknown: list[str] = []
-    if math.isfinite(seen.step_ms):
+    if record.outcome == "running" and not (latest["phase"] == PHASE_CODES["steady"]).any():
+        unknown.append(WARMS_UP)
+    elif math.isfinite(seen.step_ms):
         findings += growth(seen)
         found, unknown = pace(seen, profile)
         findings += found
@@ -152,8 +178,8 @@ def growth(seen: Figures) -> list[Finding]:
     """Whether memory grows from step to step."""
     if not seen.grown_bytes >= GROWTH_BYTES:
         return []
-    text = f"memory grew by {seen.grown_bytes / 2**20:.1f} MiB a step: something keeps tensors of each step alive"
-    return [Finding(cause="growth", text=text)]
+    words = "memory grew by {mib:.1f} MiB a step: something keeps tensors of each step alive"
+    return [Finding(cause="growth", words=words, values={"mib": seen.grown_bytes / 2**20})]
 
 
 def pace(seen: Figures, profile: Profile | None) -> tuple[list[Finding], list[str]]:
@@ -161,7 +187,7 @@ def pace(seen: Figures, profile: Profile | None) -> tuple[list[Finding], list[st
     data, waits = _data(seen, profile), _waits(seen)
     unknown = []
     if profile is None:
-        unknown.append(f"what filled the {_step(seen.config)}s: none was profiled")
+        unknown.append(NONE_PROFILED[seen.config.workload])
         found = _by_timings(seen) if seen.device == "cuda" else []
     else:
         found = [] if data else _by_profile(seen, profile)
@@ -175,33 +201,50 @@ def _data(seen: Figures, profile: Profile | None) -> list[Finding]:
     share = seen.data_wait_ms / seen.step_ms
     if not share >= DATA_SHARE:
         return []
-    text = f"data-bound: a step waited {seen.data_wait_ms:.1f} of {seen.step_ms:.1f} ms for its batch ({share:.0%})"
+    words = "data-bound: a step waited {waited_ms:.1f} of {step_ms:.1f} ms for its batch ({share:.0%})"
+    values = {"waited_ms": seen.data_wait_ms, "step_ms": seen.step_ms, "share": share}
+    alone = [Finding(cause="data", words=words, values=values)]
     if seen.device == "cpu":
-        return [Finding(cause="data", text=text)]
+        return alone
     if profile is None:
         # A copy from pageable memory waits for all work before it: then the wait alone proves nothing.
-        return [] if seen.synchronizations else [Finding(cause="data", text=text)]
+        return [] if seen.synchronizations else alone
     if profile.busy_share >= BUSY_SHARE or share < (1 - profile.busy_share) / 2:
         return []
-    return [Finding(cause="data", text=f"{text}, and the GPU was busy {profile.busy_share:.0%} of the time")]
+    words = (
+        "data-bound: a step waited {waited_ms:.1f} of {step_ms:.1f} ms for its batch ({share:.0%}), and the GPU was "
+        "busy {busy:.0%} of the time"
+    )
+    return [Finding(cause="data", words=words, values={**values, "busy": profile.busy_share})]
 
 
 def _waits(seen: Figures) -> list[Finding]:
     if seen.device == "cpu" or not seen.synchronizations >= 0.5:
         return []
-    often = f"{seen.synchronizations:.2g} times" if seen.synchronizations >= 1.5 else "once"
-    text = f"each {_step(seen.config)} made Python wait for the GPU {often}, so that it could not launch ahead"
-    return [Finding(cause="waits", text=text)]
+    often = seen.synchronizations >= 1.5
+    values = {"times": seen.synchronizations} if often else {}
+    return [Finding(cause="waits", words=WAITS[seen.config.workload, often], values=values)]
+
+
+WAITS: Mapping[tuple[Workload, bool], str] = {
+    ("train", True): "each step made Python wait for the GPU {times:.2g} times, so that it could not launch ahead",
+    ("train", False): "each step made Python wait for the GPU once, so that it could not launch ahead",
+    ("generate", True): "each token made Python wait for the GPU {times:.2g} times, so that it could not launch ahead",
+    ("generate", False): "each token made Python wait for the GPU once, so that it could not launch ahead",
+}
+"""By workload, and whether it waited more than once."""
 
 
 def _by_timings(seen: Figures) -> list[Finding]:
     host_ms = seen.host_ms + seen.data_wait_ms if math.isfinite(seen.data_wait_ms) else seen.host_ms
     if seen.synchronizations or not math.isfinite(host_ms):
         return []
-    times = f"{host_ms:.1f} of {seen.step_ms:.1f} ms"
+    values = {"host_ms": host_ms, "step_ms": seen.step_ms}
     if host_ms < AHEAD_SHARE * seen.step_ms:
-        return [Finding(cause="device", text=f"the GPU set the pace: Python was done with a step after {times}")]
-    return [Finding(cause="host", text=f"Python took {times} to submit a step: the GPU may have waited for it")]
+        words = "the GPU set the pace: Python was done with a step after {host_ms:.1f} of {step_ms:.1f} ms"
+        return [Finding(cause="device", words=words, values=values)]
+    words = "Python took {host_ms:.1f} of {step_ms:.1f} ms to submit a step: the GPU may have waited for it"
+    return [Finding(cause="host", words=words, values=values)]
 
 
 def _by_profile(seen: Figures, profile: Profile) -> list[Finding]:
@@ -210,49 +253,57 @@ def _by_profile(seen: Figures, profile: Profile) -> list[Finding]:
         return []
     others = [kernel for kernel in profile.kernels if not _PRODUCTS.search(kernel.name)]
     share = 1 - sum(kernel.total_us for kernel in others) / total_us
-    most = f"{short_name(others[0].name)} ({others[0].total_us / 1e3:.2f} ms)" if others else ""
+    values: dict[str, object] = {"share": share}
+    if others:
+        values |= {"kernel": short_name(others[0].name), "ms": others[0].total_us / 1e3}
+    moves_data = share < PRODUCT_SHARE
     if profile.launches is None:
-        if share < PRODUCT_SHARE:
-            text = f"memory-bound: matrix products took {share:.0%} of the time; the rest moves data, most in {most}"
-            return [Finding(cause="memory", text=text)]
-        return [Finding(cause="compute", text=f"compute-bound: matrix products took {share:.0%} of the time")]
-    busy = profile.busy_share
-    if busy < BUSY_SHARE:
+        if moves_data:
+            words = (
+                "memory-bound: matrix products took {share:.0%} of the time; the rest moves data, most in {kernel} "
+                "({ms:.2f} ms)"
+            )
+            return [Finding(cause="memory", words=words, values=values)]
+        words = "compute-bound: matrix products took {share:.0%} of the time"
+        return [Finding(cause="compute", words=words, values=values)]
+    values["busy"] = profile.busy_share
+    if profile.busy_share < BUSY_SHARE:
         return _launch(profile)
     if profile.workload == "generate" and seen.config.batch < FEW_ROWS:
-        text = (
-            f"memory-bound: the GPU was busy {busy:.0%} of the time, and each token reads every weight for "
-            f"{seen.config.batch} rows only"
+        words = (
+            "memory-bound: the GPU was busy {busy:.0%} of the time, and each token reads every weight for {rows} rows "
+            "only"
         )
-        return [Finding(cause="memory", text=text)]
-    if share < PRODUCT_SHARE:
-        text = (
-            f"memory-bound: the GPU was busy {busy:.0%} of the time, only {share:.0%} of that with matrix products; "
-            f"the rest moves data, most in {most}"
+        return [Finding(cause="memory", words=words, values={**values, "rows": seen.config.batch})]
+    if moves_data:
+        words = (
+            "memory-bound: the GPU was busy {busy:.0%} of the time, only {share:.0%} of that with matrix products; "
+            "the rest moves data, most in {kernel} ({ms:.2f} ms)"
         )
-        return [Finding(cause="memory", text=text)]
-    text = f"compute-bound: the GPU was busy {busy:.0%} of the time, {share:.0%} of that with matrix products"
-    if math.isfinite(seen.done.measured):
-        text += f", at {seen.done.measured:.0%} of what it was seen to do at best"
-    return [Finding(cause="compute", text=text)]
+        return [Finding(cause="memory", words=words, values=values)]
+    if not math.isfinite(seen.done.measured):
+        words = "compute-bound: the GPU was busy {busy:.0%} of the time, {share:.0%} of that with matrix products"
+        return [Finding(cause="compute", words=words, values=values)]
+    words = (
+        "compute-bound: the GPU was busy {busy:.0%} of the time, {share:.0%} of that with matrix products, at "
+        "{measured:.0%} of what it was seen to do at best"
+    )
+    return [Finding(cause="compute", words=words, values={**values, "measured": seen.done.measured})]
 
 
 def _launch(profile: Profile) -> list[Finding]:
-    text = (
-        f"launch-bound: the GPU was busy {profile.busy_share:.0%} of the time; in the rest it waited for Python, which "
-        f"made {profile.launches} launches in {profile.step_ms:.2f} ms"
+    words = (
+        "launch-bound: the GPU was busy {busy:.0%} of the time; in the rest it waited for Python, which made "
+        "{launches} launches in {step_ms:.2f} ms"
     )
-    findings = [Finding(cause="launch", text=text)]
+    values = {"busy": profile.busy_share, "launches": profile.launches, "step_ms": profile.step_ms}
+    findings = [Finding(cause="launch", words=words, values=values)]
     count = sum(kernel.count for kernel in profile.kernels)
     mean_us = profile.busy_ms * 1e3 / count
     if mean_us < SHORT_KERNEL_US:
-        text = f"too small for this GPU: a kernel ran {mean_us:.1f} µs on average, about as long as launching it takes"
-        findings.append(Finding(cause="small", text=text))
+        words = "too small for this GPU: a kernel ran {us:.1f} µs on average, about as long as launching it takes"
+        findings.append(Finding(cause="small", words=words, values={"us": mean_us}))
     return findings
-
-
-def _step(config: RunConfig) -> str:
-    return "step" if config.workload == "train" else "token"
 
 
 def _device_name(record: RunRecord, config: RunConfig) -> str | None:
@@ -286,12 +337,19 @@ def _growth(peak_bytes: NDArray[Any]) -> float:
     return float(medians[-1] - medians[0]) / (len(peak_bytes) * 3 / 4)
 
 
-def _samples(columns: Columns) -> list[Sample]:
-    """The newest samples, with what ``LossWatch`` looks at."""
+def _odd(columns: Columns) -> list[Sample]:
+    """The samples whose loss is no number or that were skipped, and their neighbours: what ``LossWatch`` looks at."""
+    odd: NDArray[np.bool_] = ~np.isfinite(columns["loss"]) | columns["skipped"]
+    near = odd.copy()
+    near[:-1] |= odd[1:]
+    near[1:] |= odd[:-1]
+    rows = np.flatnonzero(near)[:MOST_ODD]
     names = ("step", "segment", "time_s", "tokens", "step_ms", "loss", "grad_norm", "loss_scale", "skipped")
-    rows = zip(*(columns[name][-SKIPPED_FOR_LOSS:].tolist() for name in names), strict=True)
-    phases = (PHASES[code] for code in columns["phase"][-SKIPPED_FOR_LOSS:])
-    return [Sample(phase=phase, **dict(zip(names, row, strict=True))) for phase, row in zip(phases, rows, strict=True)]
+    values = zip(*(columns[name][rows].tolist() for name in names), strict=True)
+    phases = (PHASES[code] for code in columns["phase"][rows])
+    return [
+        Sample(phase=phase, **dict(zip(names, row, strict=True))) for phase, row in zip(phases, values, strict=True)
+    ]
 
 
 def _norms(columns: Columns) -> tuple[tuple[int, float], ...]:

@@ -44,7 +44,7 @@ def test_that_a_run_ends_with_its_diagnosis(train: list[str], capsys: pytest.Cap
 
 def test_that_findings_come_with_what_helps_and_norms_that_are_no_numbers_are_null() -> None:
     found = Diagnosis(
-        findings=(Finding(cause="data", text="data-bound: as said"),),
+        findings=(Finding(cause="data", words="data-bound: as said"),),
         unknown=("this",),
         norms=((1, 2.0), (2, math.inf)),
     )

@@ -23,6 +23,8 @@ from explorer.engine.device import environment, environment_of
 from explorer.engine.errors import BadRequest
 from explorer.engine.facts import GpuFacts
 from explorer.engine.gather import gather
+from explorer.engine.known_errors import describe_known
+from explorer.engine.out_of_memory import describe_out_of_memory
 from explorer.engine.proving import profile_of
 from explorer.engine.session import check
 from explorer.experiments.recording import record
@@ -276,6 +278,23 @@ def test_that_tritons_own_word_for_it_is_understood(
         "Triton could not compile: it builds a launcher for each kernel with a C compiler, and found "
     )
     assert "Install gcc" in text
+
+
+def test_that_an_error_names_the_toggles_that_avoid_it(tiny: RunConfig) -> None:
+    own = dataclasses.replace(tiny, levels=(("attention", "triton"), ("gelu", "triton"), ("layer_norm", "triton")))
+    compiler = describe_known(RuntimeError("Failed to find C compiler. Please specify via CC"), own)
+    assert compiler is not None
+    assert dict(compiler.flips) == {"attention": "causal", "gelu": "torch", "layer_norm": "torch"}
+    kernel = describe_known(RuntimeError("No available kernel. Aborting execution."), tiny)
+    assert kernel is not None
+    assert kernel.flips == (("attention", "sdpa"),)
+    large = dataclasses.replace(RunConfig(), batch=512)
+    memory = describe_out_of_memory(
+        MemoryError(), large, DeviceInfo(id="cpu", kind="cpu", name="", total_memory_bytes=0), None
+    )
+    assert (memory.batch, memory.flips) == (256, ())
+    smallest = describe_out_of_memory(MemoryError(), dataclasses.replace(large, batch=1), None, None)
+    assert smallest.batch is None, "it is 1 already"
 
 
 def test_that_an_unknown_failure_stays_itself(tiny: RunConfig) -> None:

@@ -19,6 +19,7 @@ MARKS = {"tr": 0, "later": 0, "keep": 1}
 def said_by_the_window() -> Iterator[tuple[str, str]]:
     """(literal, where) of every ``tr``, ``later`` and ``keep``, and of what results say through the window."""
     yield from ((words, "how_measured.py") for words in HOW_MEASURED)
+    yield from _said_by_a_diagnosis()
     for path in sorted(GUI.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MARKS):
@@ -27,6 +28,17 @@ def said_by_the_window() -> Iterator[tuple[str, str]]:
             for part in (words.body, words.orelse) if isinstance(words, ast.IfExp) else (words,):
                 if isinstance(part, ast.Constant):
                     yield part.value, f"{path.name}:{node.lineno}"
+
+
+def _said_by_a_diagnosis() -> Iterator[tuple[str, str]]:
+    """Every sentence of a finding, and of what is not known."""
+    path = GUI.parent / "results" / "diagnosis.py"
+    tree = ast.parse(path.read_text("utf-8"))
+    docstrings = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for node in ast.walk(tree):
+        sentence = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") > 2
+        if sentence and id(node) not in docstrings:
+            yield node.value, f"{path.name}:{node.lineno}"
 
 
 # Told on the command line only, where words are English; and what is no one's fault but ours.

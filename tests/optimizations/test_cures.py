@@ -10,7 +10,7 @@ from toggle_bench import CPU
 
 from explorer.config import RunConfig
 from explorer.optimizations import registry
-from explorer.optimizations.cures import WANTED, Cure, cures
+from explorer.optimizations.cures import WANTED, Cure, answers, cures
 from explorer.results.diagnosis import Cause
 from explorer.results.environment import DeviceInfo
 
@@ -64,3 +64,13 @@ def test_that_causes_are_answered_in_their_order(workload: str) -> None:
         assert found[0] == Cure(toggle="sync_every_step", level="off")
     else:
         assert found[0] == Cure(toggle="kv_cache", level="static")
+
+
+def test_that_what_cannot_run_here_is_named_with_its_reason_behind_what_can() -> None:
+    found = {cure.toggle: cure for cure in answers("launch", RunConfig(), CPU)}
+    assert found["gelu"] == Cure(toggle="gelu", level="torch"), "the second best where the best cannot run"
+    assert found["cuda_graph"].level == "on"
+    assert "CUDA" in found["cuda_graph"].reason
+    assert all(cure.toggle != "cuda_graph" for cure in cures(["launch"], RunConfig(), CPU))
+    assert "kv_cache" not in found, "it plays no part in training"
+    assert "gelu" not in {cure.toggle for cure in answers("launch", RunConfig(levels=(("gelu", "triton"),)), HOPPER)}

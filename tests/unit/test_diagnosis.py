@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from explorer.config import RunConfig
-from explorer.results.diagnosis import CURES, WHY_NOT_ALL, Cause, Diagnosis, diagnosis
+from explorer.results.diagnosis import CURES, WARMS_UP, WHY_NOT_ALL, Cause, Diagnosis, diagnosis
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.log import RunLog, RunRecord
 from explorer.results.proof import Kernel, Profile
@@ -35,7 +35,9 @@ def run_of(count: int = 20, *, device: str = "cuda:0", problem: str | None = Non
     for step in range(count):
         own = {name: value(step) if callable(value) else value for name, value in values.items()}
         steps.append(
-            Sample(step=step, segment=0, phase="steady", time_s=step * 0.04, tokens=8192, **({"step_ms": 40.0} | own))
+            Sample(
+                step=step, segment=0, time_s=step * 0.04, tokens=8192, **({"phase": "steady", "step_ms": 40.0} | own)
+            )
         )
     log.append(1, steps)
     log.end(1, "failed" if problem else "completed", problem)
@@ -206,3 +208,29 @@ def test_that_a_failed_run_says_why_first_also_without_a_step() -> None:
 def test_that_every_cause_has_its_cure_or_says_it_itself() -> None:
     assert all(not words or words.endswith(".") for words in CURES.values())
     assert {cause for cause, words in CURES.items() if not words} == {"failed", "loss", "device", "host"}
+
+
+def test_that_a_run_that_still_goes_is_judged_by_its_newest_steps_once_it_is_warm() -> None:
+    record = run_of(300, device="cpu", data_wait_ms=lambda step: 20.0 if step < 200 else 0.0)
+    assert causes(diagnosis(record)) == ["data"]
+    assert causes(diagnosis(record, newest=100)) == []
+    record.outcome = "running"
+    assert causes(diagnosis(record, newest=250)) == ["data"], "150 of them waited"
+    cold = run_of(20, device="cpu", data_wait_ms=20.0, phase="warmup")
+    assert causes(diagnosis(cold)) == ["data"]
+    cold.outcome = "running"
+    assert (diagnosis(cold).findings, diagnosis(cold).unknown) == ((), (WARMS_UP,))
+
+
+def test_that_an_old_loss_that_was_no_number_is_found_however_long_the_run_went_on() -> None:
+    record = run_of(30_000, loss=lambda step: 2.0 if step < 5 else math.nan)
+    assert "step 5: the loss is nan, after a gradient norm of 1" in diagnosis(record, newest=100).findings[0].text
+
+
+def test_that_a_finding_is_told_in_other_words_with_its_own_numbers() -> None:
+    (found,) = diagnosis(run_of(device="cpu", data_wait_ms=20.0)).findings
+    assert found.text == "data-bound: a step waited 20.0 of 40.0 ms for its batch (50%)"
+    said = found.told(lambda words, **values: "{share:.0%} von {step_ms:.1f}".format(**values))
+    assert said == "50% von 40.0"
+    failed = diagnosis(run_of(problem="it says {this}")).findings[0]
+    assert failed.text == "it says {this}"

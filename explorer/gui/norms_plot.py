@@ -1,0 +1,55 @@
+"""The gradient norms that led to a loss that is no number, or to steps that changed nothing."""
+
+from __future__ import annotations
+
+import math
+
+import pyqtgraph as pg
+from PySide6.QtGui import QColor
+
+from explorer.gui.axes import LogAxis, PlainAxis
+from explorer.gui.language import later
+from explorer.gui.palette import run_colour, theme
+from explorer.gui.still_plot import StillPlot, pen
+
+HEIGHT_PX = 132
+LEFT_AXIS_PX = 52
+Norms = tuple[tuple[int, float], ...]
+"""(step, gradient norm), some of them no numbers."""
+
+
+class NormsPlot(StillPlot):
+    """Norms by step on a logarithmic axis; a cross at the top for each that is no number."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            name="norms_plot",
+            title=later("Gradient norm"),
+            words="",
+            left=LogAxis("left", later("gradient norm")),
+            bottom=PlainAxis("bottom", later("step")),
+            left_px=LEFT_AXIS_PX,
+            grid="y",
+        )
+        self.setFixedHeight(HEIGHT_PX)
+        self._line = pg.PlotDataItem(connect="finite", skipFiniteCheck=False)
+        self._crosses = pg.PlotDataItem(pen=None, symbol="x", symbolSize=8)
+        self.addItem(self._line)
+        self.addItem(self._crosses)
+
+    def show_norms(self, norms: Norms) -> None:
+        """Draw these."""
+        steps = [step for step, _ in norms]
+        logs = [math.log10(norm) if math.isfinite(norm) and norm > 0 else math.nan for _, norm in norms]
+        drawn = [log for log in logs if math.isfinite(log)] or [0.0]
+        low, high = math.floor(min(drawn)), math.ceil(max(drawn)) + 1
+        self._line.setData(steps, logs)
+        odd = [step for step, norm in norms if not math.isfinite(norm)]
+        self._crosses.setData(odd, [high - 0.5] * len(odd))
+        self._view.setRange(xRange=(steps[0], max(steps[-1], steps[0] + 1)), yRange=(low, high), padding=0.03)
+        self.show_empty(False)
+
+    def apply_theme(self, dark: bool) -> None:
+        super().apply_theme(dark)
+        self._line.setPen(pen(run_colour(0, dark), 1.5))
+        self._crosses.setSymbolPen(pen(QColor(theme(dark).problem), 1.5))
