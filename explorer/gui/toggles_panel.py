@@ -141,7 +141,7 @@ class TogglesPanel(QWidget):
             return None
         levels = levels_of(self._config)
         for need in by_name(name).needs:
-            if need.level != levels[name] or levels[need.other] in need.allowed:
+            if not need.applies(levels[name], levels) or levels[need.other] in need.allowed:
                 continue
             other = by_name(need.other)
             # The last that is allowed: the newer format where several would do.

@@ -123,6 +123,12 @@ class Needs:
     """The kinds of device on which this holds."""
     workloads: tuple[Workload, ...] = ("train", "generate")
     """The workloads in which this holds."""
+    beside: tuple[str, tuple[str, ...]] | None = None
+    """A third toggle and those of its levels beside which this holds; None: beside all."""
+
+    def applies(self, level: str, levels: Mapping[str, str]) -> bool:
+        """Whether it holds with the toggle that states it at ``level`` and all toggles at ``levels``."""
+        return level == self.level and (self.beside is None or levels[self.beside[0]] in self.beside[1])
 
 
 class Optimization(ABC):

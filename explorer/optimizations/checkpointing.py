@@ -50,7 +50,7 @@ class Checkpointing(Optimization):
         "A checkpointed transformer block keeps only its input; the backward pass runs the block's forward once "
         "more to get its activations back. Memory then grows with one block's activations, not with all of them, "
         "which makes room for a larger batch. The random state is replayed, so that dropout drops the same "
-        "elements again."
+        "elements again; without dropout it is left alone."
     )
     cost = (
         "Time: one more forward of every checkpointed block, about a third of a step when all are. It saves "
@@ -86,12 +86,13 @@ loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:
         blocks = "model.transformer.h[::2]" if level == "alternate" else "model.transformer.h"
+        options = "use_reentrant=False" if _drops(config) else "use_reentrant=False, preserve_rng_state=False"
         return Snippet(
             imports=("from functools import partial", "from torch.utils.checkpoint import checkpoint"),
             setup=f"""\
 for block in {blocks}:
     block.gradient_checkpointing = True
-    block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+    block._gradient_checkpointing_func = partial(checkpoint, {options})
 """,
         )
 
@@ -104,7 +105,8 @@ for block in {blocks}:
         # blocks no cache, which a second forward would fill twice.
         model = run.model.transformer
         blocks = list(model.h)[:: 2 if level == "alternate" else 1]
-        recompute = partial(checkpoint, use_reentrant=False)
+        # Reading the random state cannot be recorded as a CUDA graph.
+        recompute = partial(checkpoint, use_reentrant=False, preserve_rng_state=_drops(run.config))
         wanted: list[tuple[nn.Module, str, object]] = [(model, "gradient_checkpointing", True)]
         for block in blocks:
             wanted += [(block, "gradient_checkpointing", True), (block, "_gradient_checkpointing_func", recompute)]
@@ -119,3 +121,7 @@ for block in {blocks}:
                     delattr(module, name)
                 else:
                     setattr(module, name, value)
+
+
+def _drops(config: RunConfig) -> bool:
+    return config.level("dropout") != "off"

@@ -95,9 +95,10 @@ for tokens in batches:
         ),
         Needs(
             level="on",
-            other="checkpointing",
+            other="dropout",
             allowed=("off",),
-            reason="recomputing reads and sets the random state, which cannot be recorded",
+            beside=("checkpointing", ("alternate", "all")),
+            reason="to drop the same again, recomputing reads and sets the random state, which cannot be recorded",
         ),
     )
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {"off": replayed(False), "on": replayed(True)}

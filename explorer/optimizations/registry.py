@@ -110,8 +110,8 @@ def conflict(config: RunConfig, name: str, device: DeviceInfo) -> str | None:
     if unfit:
         return unfit
     for need in by_name(name).needs:
-        applies = need.level == levels[name] and device.kind in need.kinds and config.workload in need.workloads
-        if applies and levels[need.other] not in need.allowed:
+        here = device.kind in need.kinds and config.workload in need.workloads
+        if here and need.applies(levels[name], levels) and levels[need.other] not in need.allowed:
             return f"{need.reason} ({need.other} is {levels[need.other]}; needed: {' or '.join(need.allowed)})"
     return None
 

@@ -64,7 +64,7 @@ def asked(folder: Path, optimization: Optimization, level: str, **fields: object
     config = dataclasses.replace(config, **fields)  # type: ignore[arg-type]
     config = registry.with_level(config, optimization.name, level)
     for need in optimization.needs:
-        if need.level == level and config.workload in need.workloads:
+        if need.applies(level, registry.levels_of(config)) and config.workload in need.workloads:
             config = registry.with_level(config, need.other, need.allowed[-1])
     return config
 

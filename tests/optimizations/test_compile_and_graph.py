@@ -23,6 +23,17 @@ from explorer.optimizations import compiled, registry
 from explorer.results.environment import DeviceInfo
 
 LEVELS = ["blocks", "model"]
+ALL = {
+    "optimizer": "fused",
+    "attention": "causal",
+    "gelu": "triton_bias",
+    "qkv_gradient": "joined",
+    "vocab_padding": "128",
+    "loss_impl": "fused",
+    "compile": "model",
+    "cuda_graph": "on",
+}
+"""Everything that a step in float32 can have at once."""
 
 
 @pytest.fixture
@@ -74,6 +85,8 @@ def test_that_both_name_what_they_lack_on_a_cpu_and_graphs_refuse_what_cannot_be
     assert "scaler" in registry.problems(half, gpu)["cuda_graph"]
     recomputed = registry.with_level(config_with("cuda_graph", "on"), "checkpointing", "all")
     assert "random state" in registry.problems(recomputed, gpu)["cuda_graph"]
+    assert not registry.problems(registry.with_level(recomputed, "dropout", "off"), gpu)
+    assert not registry.problems(config_with("cuda_graph", "on"), gpu)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +124,13 @@ def losses(config: RunConfig, *changes: RunConfig, steps: int = 8) -> list[float
         {"compile": "model", "checkpointing": "all"},
         {"compile": "blocks", "checkpointing": "all"},
         {"compile": "model", "cuda_graph": "on", "optimizer": "fused", "attention": "causal"},
+        {"cuda_graph": "on", "checkpointing": "all", "grad_accumulation": "2"},
+        {"compile": "blocks", "cuda_graph": "on", "checkpointing": "alternate", "grad_accumulation": "2"},
+        ALL,
+        ALL | {"checkpointing": "all"},
+        ALL | {"checkpointing": "alternate", "grad_accumulation": "2"},
+        ALL | {"layer_norm": "residual", "optimizer": "fused_clip"},
+        ALL | {"compile": "off", "layer_norm": "residual", "checkpointing": "all", "grad_accumulation": "4"},
     ],
     ids=str,
 )

@@ -38,7 +38,8 @@ def with_needs(chosen: dict[str, str]) -> dict[str, str]:
     whole = dict(chosen)
     for name, level in chosen.items():
         for need in registry.by_name(name).needs:
-            if need.level == level and "train" in need.workloads:
+            known = {**registry.baseline_levels(), **chosen}
+            if need.applies(level, known) and "train" in need.workloads:
                 whole.setdefault(need.other, need.allowed[-1])
     return whole
 

@@ -408,6 +408,19 @@ def test_that_checkpointed_blocks_run_once_more_in_the_backward_pass(level: str,
     assert calls == Counter([0, 1, 2, *recomputed])
 
 
+def test_that_the_random_state_is_read_only_where_something_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> torch.Tensor:
+        raise RuntimeError("a recording cannot read it")
+
+    monkeypatch.setattr(torch, "get_rng_state", refuse)
+    with running("checkpointing", "all") as run, pytest.raises(RuntimeError, match="recording"):
+        loss_and_gradients(run, tokens(2, 8))
+    run = run_of(small_gpt2(), registry.with_level(config_with("checkpointing", "all"), "dropout", "off"))
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        loss_and_gradients(run, tokens(2, 8))
+
+
 def test_that_checkpointing_keeps_fewer_activations() -> None:
     kept = {}
     for level in ("off", "alternate", "all"):

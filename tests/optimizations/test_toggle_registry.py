@@ -139,6 +139,9 @@ def test_that_each_toggle_says_everything_the_panel_shows(optimization: registry
     for need in optimization.needs:
         assert need.level in ids[1:]
         assert set(need.allowed) <= set(registry.by_name(need.other).level_ids())
+        if need.beside is not None:
+            third, beside = need.beside
+            assert set(beside) <= set(registry.by_name(third).level_ids())
 
 
 def test_that_toggles_are_shown_by_tier_and_share_no_name_with_a_measured_column() -> None:

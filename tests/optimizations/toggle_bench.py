@@ -71,7 +71,7 @@ def config_with(name: str, level: str, **fields: Any) -> RunConfig:
     """``name`` at ``level``, and every toggle that this level needs at the last of the levels it needs."""
     config = registry.with_level(RunConfig(**fields), name, level)
     for need in registry.by_name(name).needs:
-        if need.level == level and config.workload in need.workloads:
+        if need.applies(level, registry.levels_of(config)) and config.workload in need.workloads:
             config = registry.with_level(config, need.other, need.allowed[-1])
     return config
 
