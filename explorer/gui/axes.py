@@ -70,14 +70,27 @@ class SiAxis(PlainAxis):
 
 
 class LogAxis(PlainAxis):
-    """An axis of logarithms to base 10 whose ticks are the numbers themselves, at powers of ``base``."""
+    """An axis of logarithms to base 10 whose ticks are the numbers themselves, at powers of ``base``.
+
+    ``set_log(False)`` makes it an axis of plain numbers.
+    """
 
     def __init__(self, orientation: str, title: str, *, base: int = 10) -> None:
         super().__init__(orientation, title)
         self._step = math.log10(base)
         self._between = (2, 5) if base == 10 else ()
+        self._log = True
+
+    def set_log(self, log: bool) -> None:
+        """Whether the values are logarithms."""
+        self._log = log
+        self.picture = None  # pyqtgraph's own way to have it drawn anew
+        self.update()
 
     def tickValues(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, list[float]]]:
+        if not self._log:
+            plain: list[tuple[float, list[float]]] = super().tickValues(minVal, maxVal, size)
+            return plain
         most = max(size / 40, 2)
         step = self._step * max(1, math.ceil((maxVal - minVal) / self._step / most))
         powers = [place * step for place in range(math.floor(minVal / step), math.ceil(maxVal / step) + 1)]
@@ -87,6 +100,9 @@ class LogAxis(PlainAxis):
         return [(spacing, [v for v in values if minVal <= v <= maxVal]) for spacing, values in levels]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        if not self._log:
+            plain: list[str] = super().tickStrings(values, scale, spacing)
+            return plain
         return [f"{10**value:,.0f}" if value >= 0 else f"{10**value:.3g}" for value in values]
 
 

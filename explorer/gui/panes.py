@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, assert_never
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QAction, QActionGroup, QColor
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import Workload
-from explorer.gui.axes import PlainAxis, SiAxis
+from explorer.gui.axes import LogAxis, PlainAxis, SiAxis
 from explorer.gui.envelope import Floats
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.live_plot import LivePlot
@@ -306,38 +307,126 @@ class MemoryPane(Pane):
         self._show_apart(self._figures)
 
 
-class LossPane(Pane):
-    """Loss of every training step."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCurve:
+    """One of the curves that the loss shares its place with. Words are English literals."""
 
+    title: str
+    axis: str
+    meaning: str
+    """Of the readout."""
+    none: str
+    """What the plot says where no step has such a number."""
+    log: bool = True
+
+
+TRAINING_CURVES: Mapping[Literal["loss", "grad_norm", "loss_scale"], TrainingCurve] = MappingProxyType(
+    {
+        "loss": TrainingCurve(
+            title=later("Loss"),
+            axis=later("nats"),
+            meaning=later("Loss of the last step, in nats a token"),
+            none=later("No loss in generation."),
+            log=False,
+        ),
+        "grad_norm": TrainingCurve(
+            title=later("Gradient norm"),
+            axis=later("gradient norm"),
+            meaning=later("Norm of the last step's gradients, before clipping and unscaled"),
+            none=later("No gradients in generation."),
+        ),
+        "loss_scale": TrainingCurve(
+            title=later("Loss scale"),
+            axis=later("loss scale"),
+            meaning=later("What fp16 multiplied the last step's loss by, so that small gradients do not vanish"),
+            none=later("No loss scale: only fp16 has one."),
+        ),
+    }
+)
+"""By their columns. A gradient norm and a scale run over many powers of ten: their axis is a logarithmic one."""
+
+
+class LossPane(Pane):
+    """Loss of every training step; or, where the person asks for it, the norm of its gradients or fp16's loss scale."""
+
+    chosen = Signal()
+    """Another curve was asked for."""
     idle_words = later("Loss of each training step: an optimization should not change where it goes.")
 
     def __init__(self) -> None:
-        self.loss_readout = Readout(later("Loss of the last step, in nats a token"), "", widest="88.888")
-        axis = PlainAxis("left", later("nats"))
-        plot = LivePlot(name="loss_plot", title=later("Loss"), axis=axis, from_zero=False, words=False)
-        super().__init__(later("Loss"), plot, (self.loss_readout,))
+        loss = TRAINING_CURVES["loss"]
+        self.loss_readout = Readout(loss.meaning, "", widest="1.888e+88")
+        self._axis = LogAxis("left", loss.axis)
+        self._axis.set_log(False)
+        plot = LivePlot(name="loss_plot", title=loss.title, axis=self._axis, from_zero=False, words=False)
+        self._button = QToolButton()
+        self._button.setObjectName("loss_curve_button")
+        self._button.setAutoRaise(True)
+        self._button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        keep(self._button.setText, "Curve")
+        keep(self._button.setToolTip, "Draw the loss, the gradient norm or fp16's loss scale here")
+        keep(self._button.setAccessibleName, "Draw the loss, the gradient norm or fp16's loss scale here")
+        menu = QMenu(self._button)
+        group = QActionGroup(menu)
+        for name, curve in TRAINING_CURVES.items():
+            action = QAction(menu)
+            keep(action.setText, curve.title)
+            action.setObjectName(f"curve_{name}_action")
+            action.setCheckable(True)
+            action.setChecked(name == "loss")
+            action.triggered.connect(lambda _=False, name=name: self.show_curve(name))
+            group.addAction(action)
+            menu.addAction(action)
+        self._button.setMenu(menu)
+        super().__init__(loss.title, plot, (self.loss_readout,), QWidget(), self._button)
         self._curve = plot.add_curve()
+        self._shown: Literal["loss", "grad_norm", "loss_scale"] = "loss"
         self._generates = False
+
+    def show_curve(self, name: Literal["loss", "grad_norm", "loss_scale"]) -> None:
+        """Draw this column from now on."""
+        self._shown, curve = name, TRAINING_CURVES[name]
+        keep(self._caption.show_text, curve.title)
+        keep(self.plot.setAccessibleName, curve.title)
+        self.loss_readout.show_meaning(curve.meaning)
+        self._axis.set_log(curve.log)
+        keep(self._axis.setLabel, curve.axis)
+        self.plot.let_go()
+        if self._generates:
+            self.plot.show_words(curve.none)
+        self.chosen.emit()
 
     def begin(self, run_id: int, workload: Workload) -> None:
         super().begin(run_id, workload)
         self._generates = workload == "generate"
         self.loss_readout.show_number(NOTHING)
         if self._generates:
-            self.plot.show_words(later("No loss in generation."))
+            self.plot.show_words(TRAINING_CURVES[self._shown].none)
 
     def draw(self, curves: RunCurves, low_s: float, high_s: float) -> None:
         if self._generates:
             return
-        x, y = curves.plain("loss", low_s, high_s, self.plot.bins())
+        x, y = curves.plain(self._shown, low_s, high_s, self.plot.bins())
+        if TRAINING_CURVES[self._shown].log:
+            y = np.log10(y, out=np.full(len(y), np.nan), where=np.isfinite(y) & (y > 0))
         _set_measured(self._curve, x, y)
         finite = y[np.isfinite(y)]
         if len(finite):
             self.plot.fit(float(finite.min()), float(finite.max()))
-            self.plot.show_words(None)
+        if len(finite) or self._shown == "loss_scale":
+            self.plot.show_words(None if len(finite) else TRAINING_CURVES[self._shown].none)
 
     def show_figures(self, figures: Figures) -> None:
-        self.loss_readout.show_number(f"{figures.loss:.3f}" if np.isfinite(figures.loss) else NOTHING)
+        match self._shown:
+            case "loss":
+                number = f"{figures.loss:.3f}" if np.isfinite(figures.loss) else NOTHING
+            case "grad_norm":
+                number = NOTHING if np.isnan(figures.grad_norm) else f"{figures.grad_norm:.4g}"
+            case "loss_scale":
+                number = f"{figures.loss_scale:.4g}" if np.isfinite(figures.loss_scale) else NOTHING
+            case _:
+                assert_never(self._shown)
+        self.loss_readout.show_number(number)
 
     def dress(self, run_id: int | None, *, dark: bool, frozen: bool) -> None:
         super().dress(run_id, dark=dark, frozen=frozen)

@@ -90,6 +90,7 @@ class PlotsPanel(QWidget):
             pane.plot.zoomed.connect(self._taken_in_hand)
             pane.plot.reset_wanted.connect(self.follow)
             pane.plot.getPlotItem().sigXRangeChanged.connect(self._link)
+        self.loss.chosen.connect(self.reword)
         self.apply_theme(self._dark)
 
     # ---- what the window tells it

@@ -93,6 +93,11 @@ class Readout(QWidget):
             self._value.setText(number)
             self.setAccessibleDescription(self.text())
 
+    def show_meaning(self, meaning: str) -> None:
+        """Explain the number otherwise from now on; ``meaning``: an English literal."""
+        keep(self.setAccessibleName, meaning)
+        keep(self.setToolTip, meaning)
+
     def show_patch(self, colour: QColor | None) -> None:
         """A patch of ``colour`` before the number: the legend of the curve that it belongs to. None: no patch."""
         if colour is None:

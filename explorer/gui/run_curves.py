@@ -36,6 +36,9 @@ class Figures:
     """Over the last 1000 such steps of the current segment; likewise the next."""
     step_ms_p95: float = NAN
     loss: float = NAN
+    """Of the last step; likewise the next two."""
+    grad_norm: float = NAN
+    loss_scale: float = NAN
     peak_allocated_bytes: int = -1
     """Largest over the last second; likewise the next five."""
     reserved_bytes: int = -1
@@ -115,6 +118,8 @@ class RunCurves:
             step_ms_p50=float(p50),
             step_ms_p95=float(p95),
             loss=float(self._column("loss")[-1]),
+            grad_norm=float(self._column("grad_norm")[-1]),
+            loss_scale=float(self._column("loss_scale")[-1]),
             peak_allocated_bytes=int(self._column("peak_allocated_bytes")[recent].max()),
             reserved_bytes=int(self._column("reserved_bytes")[recent].max()),
             device_used_bytes=int(self._column("device_used_bytes")[recent].max()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from typing import get_args
@@ -12,7 +13,7 @@ import pyqtgraph as pg
 import pytest
 from made_samples import GIB, begun, segment, steps
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QFontMetrics, QWheelEvent
+from PySide6.QtGui import QAction, QFontMetrics, QWheelEvent
 from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
@@ -416,3 +417,44 @@ def test_that_a_million_samples_are_drawn_from_all_of_them(panel: Panel, capsys:
     assert len(x) <= 2 * panel.plot("throughput_plot").width()
     # The single fast step among a million is still to be seen.
     assert y.max() == pytest.approx(8 / 0.05e-3)
+
+
+def test_that_the_place_of_the_loss_can_show_norms_and_scales_on_a_logarithmic_axis(panel: Panel) -> None:
+    norms, scales = (1.0, 100.0, math.inf, 1e4), (65536.0, 65536.0, 32768.0, math.nan)
+    panel.begin()
+    panel.add(
+        [
+            dataclasses.replace(sample, grad_norm=norm, loss_scale=scale)
+            for sample, norm, scale in zip(steps([100.0] * 4), norms, scales, strict=True)
+        ]
+    )
+    panel.widget.redraw()
+    plain = panel.curve("loss_plot")[1].tolist()
+    panel.widget.findChild(QAction, "curve_grad_norm_action").trigger()
+    panel.widget.redraw()
+    assert panel.curve("loss_plot")[1].tolist() == pytest.approx([0.0, 2.0, math.nan, 4.0], nan_ok=True)
+    assert panel.text("loss_readout") == "1e+04 "
+    axis = panel.plot("loss_plot").getPlotItem().getAxis("left")
+    assert axis.tickStrings([0.0, 2.0], 1.0, 1.0) == ["1", "100"]
+    assert axis.labelText == "gradient norm"
+    low, high = panel.range("loss_plot", 1)
+    assert low <= 0.0
+    assert high >= 4.0
+    panel.widget.findChild(QAction, "curve_loss_scale_action").trigger()
+    panel.widget.redraw()
+    assert panel.curve("loss_plot")[1][2] == pytest.approx(math.log10(32768))
+    panel.widget.findChild(QAction, "curve_loss_action").trigger()
+    panel.widget.redraw()
+    assert panel.curve("loss_plot")[1].tolist() == plain
+    assert axis.tickStrings([0.0, 2.0], 1.0, 1.0) == ["0", "2"]
+
+
+def test_that_a_scale_that_no_step_had_is_told_and_not_drawn(panel: Panel) -> None:
+    panel.begin()
+    panel.widget.findChild(QAction, "curve_loss_scale_action").trigger()
+    panel.add(steps([100.0] * 4))
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == ["No loss scale: only fp16 has one."]
+    panel.widget.findChild(QAction, "curve_loss_action").trigger()
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == []
