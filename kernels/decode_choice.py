@@ -12,14 +12,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from explorer.kernels.launch import check, run, tl, triton
+from explorer.kernels.launch import check, dependent, run, tl, triton
 
 _BLOCK = 1024
-_ROWS = 8
+_ROWS = 32
 
 
 @triton.jit(repr=lambda specialization: "decode_choice_parts")
-def _parts(logits_ptr, best_ptr, at_ptr, columns, limit, parts, BLOCK: tl.constexpr):
+def _parts(logits_ptr, best_ptr, at_ptr, columns, limit, parts, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row, part = tl.program_id(1), tl.program_id(0)
     column = part * BLOCK + tl.arange(0, BLOCK)
     logits = tl.load(logits_ptr + row.to(tl.int64) * columns + column, mask=column < limit, other=-float("inf"))
@@ -29,7 +32,13 @@ def _parts(logits_ptr, best_ptr, at_ptr, columns, limit, parts, BLOCK: tl.conste
 
 
 @triton.jit(repr=lambda specialization: "decode_choice")
-def _choose(best_ptr, at_ptr, tokens_ptr, newest_ptr, rows, slots, parts, ROWS: tl.constexpr, PARTS: tl.constexpr):
+def _choose(
+    best_ptr, at_ptr, tokens_ptr, newest_ptr, rows, slots, parts,
+    ROWS: tl.constexpr, PARTS: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     slot = tl.load(newest_ptr) + 1
     part = tl.arange(0, PARTS)
     for first in range(0, rows, ROWS):
@@ -62,8 +71,13 @@ def decode_choice(logits: Tensor, limit: int, tokens: Tensor, newest: Tensor) ->
     parts = triton.cdiv(limit, _BLOCK)
     best = torch.empty(rows, parts, dtype=torch.float32, device=logits.device)
     at = torch.empty(rows, parts, dtype=torch.int32, device=logits.device)
-    run(_parts, (parts, rows), logits, logits, best, at, columns, limit, parts, BLOCK=_BLOCK, num_warps=4)
+    early = dependent(logits)
+    run(
+        _parts, (parts, rows), logits, logits, best, at, columns, limit, parts,
+        BLOCK=_BLOCK, EARLY=early, num_warps=4, launch_pdl=early,
+    )  # fmt: skip
     run(
         _choose, (1,), logits, best, at, tokens, newest, rows, tokens.shape[1], parts,
-        ROWS=_ROWS, PARTS=triton.next_power_of_2(parts), num_warps=4,
+        ROWS=min(_ROWS, triton.next_power_of_2(rows)), PARTS=triton.next_power_of_2(parts), EARLY=early,
+        num_warps=8, launch_pdl=early,
     )  # fmt: skip

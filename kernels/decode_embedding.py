@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from explorer.kernels.launch import check, run, tl, triton
+from explorer.kernels.launch import check, dependent, run, tl, triton
 
 
 @triton.jit(repr=lambda specialization: "decode_embedding")
 def _embed(
     tokens_ptr, lengths_ptr, start_ptr, newest_ptr, table_ptr, scale_ptr, positions_ptr, x_ptr, slots, width,
-    SCALED: tl.constexpr, WIDE: tl.constexpr,
+    SCALED: tl.constexpr, WIDE: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    if EARLY:
+        # In this order, unlike elsewhere: a token's other kernels begin after all that was written before the token.
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     row = tl.program_id(0)
     newest = tl.load(newest_ptr)
     token = tl.load(tokens_ptr + row * slots + newest)
@@ -51,7 +55,9 @@ def decode_embedding(
     ):  # fmt: skip
         if tensor.shape != shape or not tensor.is_contiguous():
             raise ValueError(f"{name} is {tuple(tensor.shape)}; x of {tuple(x.shape)} needs contiguous {shape}")
+    early = dependent(x)
     run(
         _embed, (batch,), x, tokens, lengths, start, newest, table, x if scale is None else scale, positions, x,
-        tokens.shape[1], width, SCALED=scale is not None, WIDE=triton.next_power_of_2(width), num_warps=4,
+        tokens.shape[1], width, SCALED=scale is not None, WIDE=triton.next_power_of_2(width), EARLY=early,
+        num_warps=4, launch_pdl=early,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A linear layer on the few rows of a decoding step, with what lies around it in a Transformer: one kernel.
+"""A linear layer on the few rows of a decoding step, with what lies around it in a Transformer.
 
     y = act(norm(x) W^T s + b),   or   y += x W^T s + b          x (M, K), W (N, K), y (M, N)
 
@@ -6,102 +6,48 @@ norm is LayerNorm or nothing, act the tanh GeLU or nothing, s a scale an output 
 queries, keys and values the outputs go three ways instead: queries to y, keys and values into their slot of a cache.
 
 At M rows the weights are read once, N K e bytes, for 2 M N K FLOP: at M = 32 in 16 bits still only 32 FLOP a byte, so
-reading them is all that matters. A program has some outputs and all of K, so sums need no second pass; outputs a
-program are chosen so that some 130 to 260 programs share the work. What is computed twice is little: each program
-takes the statistics of its rows anew, from the cache, which spares a kernel and its launch for each norm.
+reading them, and how long it takes until the last one is there, is all that matters. W lies with its inputs together
+(N, K): a row of it is one stretch of memory for one output.
 
-W lies with its inputs together (N, K): a row of it is one stretch of memory for one output.
+One row: a program has some outputs and all of K, and norms the row itself, from the cache, which spares a kernel and
+its launch. Its weights it holds in registers before it waits for the kernel ahead. Products and sums in float32,
+without rounding in between.
 
-One row: products and sums in float32, without rounding in between. More rows: tensor cores, in the weights' format
-(int8 in that of s), accumulated in float32; float32 itself without TF32. Statistics are in float32 always.
+More rows: norms are a kernel of their own (``decode_residual``), since each program would read all rows. A program has
+some outputs and a share of K on tensor cores, in the weights' format (int8 in that of s), accumulated in float32;
+float32 itself without TF32, each chunk of K summed by itself. What shares of K add up to, ``decode_residual`` sums,
+always in the same order.
+
+Source: CUTLASS, efficient GEMM (split K); CUDA programming guide, programmatic dependent launch.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from explorer.kernels.decode_residual import Norm, decode_residual
 from explorer.kernels.gelu import gelu_of
-from explorer.kernels.launch import DTYPES, check, run, tl, triton
+from explorer.kernels.launch import DTYPES, check, dependent, run, tl, triton
 
 _PROGRAMS = 132
 """At least so many, where there are outputs enough: one for each processor of an H200."""
-_MOST_COLUMNS = 32
-_MOST_ROWS = 32
+_HELD_BYTES = 32 << 10
 
 
-@triton.jit(repr=lambda specialization: "decode_linear")
-def _linear(
-    x_ptr, w_ptr, scale_ptr, bias_ptr, norm_w_ptr, norm_b_ptr, y_ptr, keys_ptr, values_ptr, newest_ptr,
-    rows, columns, slots, eps, K: tl.constexpr,
-    SCALED: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr,
-    HEAD: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, WHOLE: tl.constexpr,
+@triton.jit
+def _end(
+    y, offset, before, slot, inside, row, column, y_ptr, keys_ptr, values_ptr, columns, slots,
+    BIAS: tl.constexpr, GELU: tl.constexpr, ADD: tl.constexpr, HEAD: tl.constexpr,
 ):  # fmt: skip
-    # HEAD: numbers a head where keys and values go into caches (B, heads, slots, HEAD), else 0.
-    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    row_in, column_in = row < rows, column < columns
-    one_row = tl.program_id(1)
-    if ROWS == 1:
-        if NORM:
-            at = tl.arange(0, WHOLE)
-            x = tl.load(x_ptr + one_row * K + at, mask=at < K, other=0.0).to(tl.float32)
-            mean = tl.sum(x, 0) / K
-            centred = tl.where(at < K, x - mean, 0.0)
-            rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, 0) / K + eps)
-        products = tl.zeros((COLUMNS, CHUNK), tl.float32)
-        for start in tl.static_range(0, K, CHUNK):
-            at = start + tl.arange(0, CHUNK)
-            at_in = at < K
-            w = tl.load(
-                w_ptr + column[:, None] * K + at[None, :], mask=column_in[:, None] & at_in[None, :], other=0.0
-            ).to(tl.float32)
-            x = tl.load(x_ptr + one_row * K + at, mask=at_in, other=0.0).to(tl.float32)
-            if NORM:
-                # Beyond K the weight is 0, and so is every product.
-                norm_w = tl.load(norm_w_ptr + at, mask=at_in, other=0.0).to(tl.float32)
-                norm_b = tl.load(norm_b_ptr + at, mask=at_in, other=0.0).to(tl.float32)
-                x = (x - mean) * rstd * norm_w + norm_b
-            products += w * x[None, :]
-        y = tl.sum(products, 1)[None, :]
-    else:
-        if NORM:
-            total = tl.zeros((ROWS,), tl.float32)
-            for start in tl.static_range(0, K, CHUNK):
-                at = start + tl.arange(0, CHUNK)
-                x_in = row_in[:, None] & (at < K)[None, :]
-                total += tl.sum(tl.load(x_ptr + row[:, None] * K + at[None, :], mask=x_in, other=0.0).to(tl.float32), 1)
-            mean = total / K
-            squares = tl.zeros((ROWS,), tl.float32)
-            for start in tl.static_range(0, K, CHUNK):
-                at = start + tl.arange(0, CHUNK)
-                x_in = row_in[:, None] & (at < K)[None, :]
-                x = tl.load(x_ptr + row[:, None] * K + at[None, :], mask=x_in, other=0.0).to(tl.float32)
-                centred = tl.where(x_in, x - mean[:, None], 0.0)
-                squares += tl.sum(centred * centred, 1)
-            rstd = 1.0 / tl.sqrt_rn(squares / K + eps)
-        y = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, K, CHUNK):
-            at = start + tl.arange(0, CHUNK)
-            at_in = at < K
-            x_in = row_in[:, None] & at_in[None, :]
-            w = tl.load(w_ptr + column[:, None] * K + at[None, :], mask=column_in[:, None] & at_in[None, :], other=0.0)
-            x = tl.load(x_ptr + row[:, None] * K + at[None, :], mask=x_in, other=0.0).to(tl.float32)
-            if NORM:
-                norm_w = tl.load(norm_w_ptr + at, mask=at_in, other=0.0).to(tl.float32)
-                norm_b = tl.load(norm_b_ptr + at, mask=at_in, other=0.0).to(tl.float32)
-                x = (x - mean[:, None]) * rstd[:, None] * norm_w[None, :] + norm_b[None, :]
-            if SCALED:
-                w = w.to(scale_ptr.dtype.element_ty)
-            y = tl.dot(x.to(w.dtype), tl.trans(w), y, input_precision="ieee")
-    if SCALED:
-        y *= tl.load(scale_ptr + column, mask=column_in, other=0.0).to(tl.float32)[None, :]
+    """What happens to sums ``y`` (rows, columns) after the product, ``offset`` (columns,) added, ``before`` if ADD.
+    HEAD: numbers a head where keys and values go into ``slot`` of caches (B, heads, slots, HEAD), else 0."""
     if BIAS:
-        y += tl.load(bias_ptr + column, mask=column_in, other=0.0).to(tl.float32)[None, :]
+        y += offset[None, :]
     if GELU:
         y = gelu_of(y)
-    inside = row_in[:, None] & column_in[None, :]
     if HEAD:
         width = columns // 3
         part = column // width
@@ -111,7 +57,6 @@ def _linear(
             y.to(y_ptr.dtype.element_ty),
             mask=inside & (part == 0)[None, :],
         )
-        slot = tl.load(newest_ptr)
         # In 64 bits: caches of many long rows pass 2^31 elements.
         place = (row.to(tl.int64)[:, None] * (width // HEAD) + (within // HEAD)[None, :]) * slots + slot
         place = place * HEAD + (within % HEAD)[None, :]
@@ -119,10 +64,119 @@ def _linear(
         tl.store(keys_ptr + place, kept, mask=inside & (part == 1)[None, :])
         tl.store(values_ptr + place, kept, mask=inside & (part == 2)[None, :])
     else:
-        at_y = y_ptr + row[:, None] * columns + column[None, :]
         if ADD:
-            y += tl.load(at_y, mask=inside, other=0.0).to(tl.float32)
-        tl.store(at_y, y.to(y_ptr.dtype.element_ty), mask=inside)
+            y += before
+        tl.store(y_ptr + row[:, None] * columns + column[None, :], y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit(repr=lambda specialization: "decode_linear")
+def _one_row(
+    x_ptr, w_ptr, scale_ptr, bias_ptr, norm_w_ptr, norm_b_ptr, y_ptr, keys_ptr, values_ptr, newest_ptr,
+    columns, slots, eps, K: tl.constexpr, SCALED: tl.constexpr, BIAS: tl.constexpr, NORM: tl.constexpr,
+    GELU: tl.constexpr, ADD: tl.constexpr, HEAD: tl.constexpr, COLUMNS: tl.constexpr, WHOLE: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    column_in = column < columns
+    at = tl.arange(0, WHOLE)
+    at_in = at < K
+    w = tl.load(w_ptr + column[:, None] * K + at[None, :], mask=column_in[:, None] & at_in[None, :], other=0.0)
+    # What a token does not change is read before the wait; newest was written before the token: see decode_embedding.
+    if NORM:
+        norm_w = tl.load(norm_w_ptr + at, mask=at_in, other=0.0).to(tl.float32)
+        norm_b = tl.load(norm_b_ptr + at, mask=at_in, other=0.0).to(tl.float32)
+    scale, offset, slot, before = 1.0, 0.0, 0, 0.0
+    if SCALED:
+        scale = tl.load(scale_ptr + column, mask=column_in, other=0.0).to(tl.float32)[None, :]
+    if BIAS:
+        offset = tl.load(bias_ptr + column, mask=column_in, other=0.0).to(tl.float32)
+    if HEAD:
+        slot = tl.load(newest_ptr)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    row = tl.arange(0, 1)
+    inside = (row < 1)[:, None] & column_in[None, :]
+    if ADD:
+        before = tl.load(y_ptr + row[:, None] + column[None, :], mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + at, mask=at_in, other=0.0).to(tl.float32)
+    if NORM:
+        mean = tl.sum(x, 0) / K
+        centred = tl.where(at_in, x - mean, 0.0)
+        rstd = 1.0 / tl.sqrt_rn(tl.sum(centred * centred, 0) / K + eps)
+        x = centred * rstd * norm_w + norm_b
+    y = tl.sum(w.to(tl.float32) * x[None, :], 1)[None, :]
+    _end(
+        y * scale, offset, before, slot, inside, row, column, y_ptr, keys_ptr, values_ptr, columns, slots,
+        BIAS, GELU, ADD, HEAD,
+    )  # fmt: skip
+
+
+@triton.jit
+def _dot(x, w, y):
+    """``y`` + x w. float32's is no tensor core's but one chain of additions, whose roundings add up: over 320 inputs to
+    3.7e-6 where torch's came to 1.1e-6. So a chunk's chain begins at 0, and is added by an fma, which the compiler does
+    not take for the product's own accumulator as it does an addition."""
+    if w.dtype == tl.float32:
+        return tl.fma(tl.dot(x, w, input_precision="ieee"), 1.0, y)
+    return tl.dot(x, w, y)
+
+
+@triton.jit(repr=lambda specialization: "decode_linear")
+def _rows(
+    x_ptr, w_ptr, scale_ptr, bias_ptr, y_ptr, keys_ptr, values_ptr, newest_ptr, rows, columns, slots,
+    K: tl.constexpr, SCALED: tl.constexpr, BIAS: tl.constexpr, GELU: tl.constexpr, HEAD: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, SHARE: tl.constexpr,
+    LINE: tl.constexpr, LINES: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    row_in, column_in = row < rows, column < columns
+    share = tl.program_id(2)
+    first = share * SHARE
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        # Weights do not change: on their way to the L2 cache, a line of LINE of them each, while the kernel ahead ends.
+        line = tl.minimum(first + tl.arange(0, LINES) * LINE, K - 1)
+        line = w_ptr + tl.minimum(column, columns - 1)[:, None] * K + line[None, :]
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [line], dtype=tl.int32, is_pure=False, pack=1
+        )
+    scale, offset, slot = 1.0, 0.0, 0
+    if SCALED:
+        scale = tl.load(scale_ptr + column, mask=column_in, other=0.0).to(tl.float32)[None, :]
+    if BIAS:
+        offset = tl.load(bias_ptr + column, mask=column_in, other=0.0).to(tl.float32)
+    if HEAD:
+        slot = tl.load(newest_ptr)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    # Two sums side by side: a product on tensor cores waits for the one before it with the same sum.
+    y = tl.zeros((ROWS, COLUMNS), tl.float32)
+    z = tl.zeros((ROWS, COLUMNS), tl.float32)
+    at_x = x_ptr + row[:, None] * K + first
+    at_w = w_ptr + column[:, None] * K + first
+    for start in range(0, SHARE, 2 * CHUNK):
+        at = start + tl.arange(0, CHUNK)
+        at_in = first + at < K
+        x = tl.load(at_x + at[None, :], mask=row_in[:, None] & at_in[None, :], other=0.0)
+        w = tl.load(at_w + at[None, :], mask=column_in[:, None] & at_in[None, :], other=0.0)
+        if SCALED:
+            w = w.to(scale_ptr.dtype.element_ty)
+        y = _dot(x.to(w.dtype), tl.trans(w), y)
+        at += CHUNK
+        at_in = first + at < K
+        x = tl.load(at_x + at[None, :], mask=row_in[:, None] & at_in[None, :], other=0.0)
+        w = tl.load(at_w + at[None, :], mask=column_in[:, None] & at_in[None, :], other=0.0)
+        if SCALED:
+            w = w.to(scale_ptr.dtype.element_ty)
+        z = _dot(x.to(w.dtype), tl.trans(w), z)
+    # Each share of K has its own y.
+    _end(
+        (y + z) * scale, offset, 0.0, slot, row_in[:, None] & column_in[None, :], row, column,
+        y_ptr + share * rows * columns, keys_ptr, values_ptr, columns, slots, BIAS, GELU, False, HEAD,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +189,7 @@ class Linear:
     """(N,), with an int8 ``weight``."""
     bias: Tensor | None = None
     """(N,)."""
-    norm: tuple[Tensor, Tensor, float] | None = None
-    """Weight (K,), bias (K,) and epsilon of a LayerNorm over K."""
+    norm: Norm | None = None
 
     def __post_init__(self) -> None:
         """Raises:
@@ -166,13 +219,79 @@ class Linear:
             if vector.dtype not in DTYPES:
                 raise ValueError(f"{name} is {vector.dtype}; allowed: {', '.join(str(d) for d in DTYPES)}")
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What several rows are multiplied in."""
+        return self.weight.dtype if self.scale is None else self.scale.dtype
 
-def _chunk(inputs: int, largest: int) -> int:
-    """Inputs that a program takes at a time: all the same number where that is possible, at most ``largest``."""
-    chunk = largest
-    while inputs % chunk and chunk > 64:
-        chunk //= 2
-    return chunk if inputs % chunk == 0 else min(largest, max(16, triton.next_power_of_2(inputs)))
+    def shares(self, rows: int) -> int:
+        """Parts that ``decode_parts`` makes of ``rows``."""
+        outputs, inputs = self.weight.shape
+        return _rows_tiles(rows, outputs, inputs, self.weight.element_size(), parts=True).shares
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """How a product is shared among programs."""
+
+    rows: int
+    columns: int
+    """Outputs a program."""
+    chunk: int = 0
+    """Inputs that one product on tensor cores takes; two of them are under way together."""
+    shares: int = 1
+    """Parts of K that are summed apart."""
+    warps: int = 4
+    stages: int = 3
+
+
+# By (outputs, inputs) of GPT-2 124M: the fastest of those tried, by whole tokens in a replayed graph with bf16 weights,
+# each beside the ones above it (one NVIDIA H200, torch 2.11.0+cu130, triton 3.6.0; 97 slots seen). In brackets
+# microseconds a token, first with these tiles and then with the rule's below, which all others keep to.
+_MEASURED_ONE_ROW = {
+    (2304, 768): Tiles(rows=1, columns=32, warps=8),  # queries, keys and values (176.9, 180.1)
+    (768, 768): Tiles(rows=1, columns=8),  # projection (176.5, 176.9)
+    (3072, 768): Tiles(rows=1, columns=16, warps=8),  # up (170.0, 176.5)
+    (768, 3072): Tiles(rows=1, columns=2),  # down (163.7, 170.0)
+}
+_MEASURED_ROWS = {
+    (2304, 768): Tiles(rows=16, columns=32, chunk=128),  # queries, keys and values (393.5, 408.6)
+    (50257, 768): Tiles(rows=32, columns=128, chunk=64, warps=8),  # head (392.1, 393.2)
+}
+"""At 32 rows, and taken from 17 on; not for float32, which was not tried."""
+
+
+def _one_row_tiles(outputs: int, inputs: int, element_bytes: int) -> Tiles:
+    """By the rule a program holds its weights, at most ``_HELD_BYTES``, in registers."""
+    measured = _MEASURED_ONE_ROW.get((outputs, inputs))
+    if measured is not None:
+        return measured
+    whole_bytes = triton.next_power_of_2(inputs) * element_bytes
+    columns = 1
+    while 2 * columns * whole_bytes <= _HELD_BYTES and triton.cdiv(outputs, 2 * columns) >= _PROGRAMS:
+        columns *= 2
+    return Tiles(rows=1, columns=columns)
+
+
+def _rows_tiles(rows: int, outputs: int, inputs: int, element_bytes: int, *, parts: bool) -> Tiles:
+    """``parts``: whether K may be shared among programs."""
+    measured = _MEASURED_ROWS.get((outputs, inputs))
+    if measured is not None and rows > 16 and element_bytes <= 2:
+        return measured
+    columns = 16
+    while columns < 64 and triton.cdiv(outputs, 2 * columns) >= _PROGRAMS:
+        columns *= 2
+    chunk = 64 if element_bytes == 4 else 128
+    shares = 1
+    if parts:
+        while triton.cdiv(outputs, columns) * 2 * shares <= 2 * _PROGRAMS and inputs >= 4 * chunk * shares:
+            shares *= 2
+    return Tiles(rows=16 if rows <= 16 else 32, columns=columns, chunk=chunk, shares=shares)
+
+
+def _caches(y: Tensor, *tensors: Tensor | None) -> list[Tensor]:
+    """What a call has no use for is given some pointer, which is not read."""
+    return [y if tensor is None else tensor for tensor in tensors]
 
 
 def _launch(
@@ -180,30 +299,76 @@ def _launch(
     keys: Tensor | None = None, values: Tensor | None = None, newest: Tensor | None = None,
 ) -> None:  # fmt: skip
     check(x, "x")
+    rows = len(x)
     outputs, inputs = linear.weight.shape
     if x.ndim != 2 or x.shape[1] != inputs or not x.is_contiguous():
         raise ValueError(
             f"x is {tuple(x.shape)}; weight of {tuple(linear.weight.shape)} needs contiguous ({inputs},) rows"
         )
-    rows = len(x)
-    height = 1 if rows == 1 else 16 if rows <= 16 else _MOST_ROWS
-    narrow = 1 if rows == 1 else 16  # what tl.dot takes at least
-    width = narrow
-    while 2 * width <= _MOST_COLUMNS and triton.cdiv(outputs, 2 * width) >= _PROGRAMS:
-        width *= 2
-    chunk = _chunk(inputs, 512 if rows == 1 and width <= 8 else 256)
+    if rows > 1:
+        if linear.norm is not None:
+            normed = torch.empty_like(x, dtype=linear.dtype)
+            decode_residual(x, None, None, linear.norm, normed)
+            x = normed
+        if add:
+            parts = torch.empty(linear.shares(rows), rows, outputs, dtype=torch.float32, device=x.device)
+            decode_parts(x, linear, parts)
+            decode_residual(y, parts, linear.bias, None, None)
+            return
+        _launch_rows(x, linear, y, gelu=gelu, keys=keys, values=values, newest=newest)
+        return
+    tiles, early = _one_row_tiles(outputs, inputs, linear.weight.element_size()), dependent(x)
     norm_w, norm_b, eps = (x, x, 0.0) if linear.norm is None else linear.norm
-    scale, bias = x if linear.scale is None else linear.scale, x if linear.bias is None else linear.bias
+    scale, bias = _caches(x, linear.scale, linear.bias)
     slots, head = (0, 0) if keys is None else keys.shape[2:]
-    # What a call has no use for is given some pointer, which is not read.
-    caches = [y if tensor is None else tensor for tensor in (keys, values, newest)]
     run(
-        _linear, (triton.cdiv(outputs, width), triton.cdiv(rows, height)), x,
-        x, linear.weight, scale, bias, norm_w, norm_b, y, *caches, rows, outputs, slots, eps, K=inputs,
-        SCALED=linear.scale is not None, BIAS=linear.bias is not None, NORM=linear.norm is not None, GELU=gelu, ADD=add,
-        HEAD=head, ROWS=height, COLUMNS=width, CHUNK=chunk, WHOLE=triton.next_power_of_2(inputs),
-        num_warps=4, num_stages=3,
+        _one_row, (triton.cdiv(outputs, tiles.columns),), x,
+        x, linear.weight, scale, bias, norm_w, norm_b, y, *_caches(y, keys, values, newest), outputs, slots, eps,
+        K=inputs, SCALED=linear.scale is not None, BIAS=linear.bias is not None, NORM=linear.norm is not None,
+        GELU=gelu, ADD=add, HEAD=head, COLUMNS=tiles.columns, WHOLE=triton.next_power_of_2(inputs), EARLY=early,
+        num_warps=tiles.warps, launch_pdl=early,
     )  # fmt: skip
+
+
+def _launch_rows(
+    x: Tensor, linear: Linear, y: Tensor, *, gelu: bool = False, bias: bool = True, tiles: Tiles | None = None,
+    keys: Tensor | None = None, values: Tensor | None = None, newest: Tensor | None = None,
+) -> None:  # fmt: skip
+    rows = len(x)
+    outputs, inputs = linear.weight.shape
+    element_bytes = linear.weight.element_size()
+    # Not in float32, whose products are bound by arithmetic: a token of GPT-2 124M at 32 rows took 2,941 us without and
+    # 4,506 with all kernels launched so (one NVIDIA H200, triton 3.6.0). What waits there takes room from what runs.
+    early = dependent(x) and linear.dtype != torch.float32
+    if tiles is None:
+        tiles = _rows_tiles(rows, outputs, inputs, element_bytes, parts=False)
+    share = triton.cdiv(inputs, 2 * tiles.chunk * tiles.shares) * 2 * tiles.chunk
+    line = 128 // element_bytes
+    scale, offsets = _caches(x, linear.scale, linear.bias)
+    slots, head = (0, 0) if keys is None else keys.shape[2:]
+    run(
+        _rows, (triton.cdiv(outputs, tiles.columns), triton.cdiv(rows, tiles.rows), tiles.shares), x,
+        x, linear.weight, scale, offsets, y, *_caches(y, keys, values, newest), rows, outputs, slots,
+        K=inputs, SCALED=linear.scale is not None, BIAS=bias and linear.bias is not None, GELU=gelu, HEAD=head,
+        ROWS=tiles.rows, COLUMNS=tiles.columns, CHUNK=tiles.chunk, SHARE=share,
+        LINE=line, LINES=triton.next_power_of_2(triton.cdiv(min(share, inputs), line)), EARLY=early,
+        num_warps=tiles.warps, num_stages=tiles.stages, launch_pdl=early,
+    )  # fmt: skip
+
+
+def decode_parts(x: Tensor, linear: Linear, parts: Tensor) -> None:
+    """Fill ``parts`` (P, M, N), float32, whose sum is x W^T s, without the bias; P = ``linear.shares(M)``.
+
+    Raises:
+        ValueError: a shape, layout or dtype that is not allowed.
+    """
+    rows, (outputs, inputs) = len(x), linear.weight.shape
+    tiles = _rows_tiles(rows, outputs, inputs, linear.weight.element_size(), parts=True)
+    if parts.shape != (tiles.shares, rows, outputs) or parts.dtype != torch.float32 or not parts.is_contiguous():
+        raise ValueError(
+            f"parts is {tuple(parts.shape)}; {rows} rows need contiguous float32 {(tiles.shares, rows, outputs)}"
+        )
+    _launch_rows(x, linear, parts, bias=False, tiles=tiles)
 
 
 def decode_linear(x: Tensor, linear: Linear, y: Tensor, *, gelu: bool = False, add: bool = False) -> None:

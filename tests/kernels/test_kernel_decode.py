@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch.nn import functional
 
+from explorer.kernels import decode_linear as linear_module
+from explorer.kernels import launch
 from explorer.kernels.decode_attention import decode_attention
 from explorer.kernels.decode_choice import decode_choice
 from explorer.kernels.decode_embedding import decode_embedding
-from explorer.kernels.decode_linear import Linear, decode_linear, decode_qkv
+from explorer.kernels.decode_linear import Linear, decode_linear, decode_parts, decode_qkv
+from explorer.kernels.decode_residual import decode_residual
 
 ROWS = [1, 2, 33]
 # (inputs, outputs): no powers of two, one program and several, inputs that chunks divide and that they do not.
@@ -39,6 +42,13 @@ def by_torch(x, linear, dtype, *, gelu=False):
     return functional.gelu(y, approximate="tanh") if gelu else y
 
 
+def in_int8(linear):
+    """The same in int8 with a scale an output."""
+    scale = (linear.weight.abs().amax(1) / 127).contiguous()
+    rounded = (linear.weight / scale[:, None]).round().to(torch.int8)
+    return Linear(weight=rounded, scale=scale, bias=linear.bias, norm=linear.norm)
+
+
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize(("inputs", "outputs"), SIZES, ids=str)
 @pytest.mark.parametrize(("norm", "gelu"), [(False, False), (True, False), (True, True)])
@@ -63,14 +73,77 @@ def test_that_a_layer_is_added_to_what_is_there_in_float32(place, rows, as_exact
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_that_int8_weights_are_scaled_by_output(place, rows, as_exact_as_torch):
-    exact = layer(place, 96, 37, norm=True)
-    scale = (exact.weight.abs().amax(1) / 127).contiguous()
-    rounded = (exact.weight / scale[:, None]).round().to(torch.int8)
-    linear = Linear(weight=rounded, scale=scale, bias=exact.bias, norm=exact.norm)
+    linear = in_int8(layer(place, 96, 37, norm=True))
     x = place.randn(rows, 96, seed=5)
     y = torch.empty(rows, 37, device=place.device, dtype=torch.float32)
     decode_linear(x, linear, y)
     as_exact_as_torch(y, by_torch(x, linear, place.dtype), by_torch(x, linear, torch.float64))
+
+
+GPT2 = [(768, 2304), (768, 768), (768, 3072), (3072, 768), (768, 50257)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 32])
+@pytest.mark.parametrize(("inputs", "outputs"), GPT2, ids=str)
+def test_that_the_layers_of_gpt2_are_as_exact_as_torchs(place, rows, inputs, outputs, as_exact_as_torch):
+    """Those whose tiles were measured."""
+    linear = layer(place, inputs, outputs, norm=inputs < outputs)
+    x = place.randn(rows, inputs, seed=5, scale=2, shift=0.5)
+    y = torch.empty(rows, outputs, device=place.device, dtype=torch.float32)
+    decode_linear(x, linear, y)
+    as_exact_as_torch(y, by_torch(x, linear, place.dtype), by_torch(x, linear, torch.float64))
+
+
+@pytest.mark.parametrize("tiles", linear_module._MEASURED_ROWS.values(), ids=str)
+def test_that_measured_tiles_serve_any_size(place, tiles, as_exact_as_torch, monkeypatch):
+    monkeypatch.setattr(linear_module, "_rows_tiles", lambda *size, parts: tiles)
+    linear = layer(place, 72, 140, norm=False)
+    x = place.randn(18, 72, seed=5, scale=2, shift=0.5)
+    y = torch.empty(18, 140, device=place.device, dtype=place.dtype)
+    decode_linear(x, linear, y)
+    as_exact_as_torch(y, by_torch(x, linear, place.dtype), by_torch(x, linear, torch.float64))
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(2, 72, 40), (3, 1100, 40), (17, 600, 33)])
+def test_that_shares_of_the_inputs_add_up_to_the_product(place, rows, inputs, outputs, int8, as_exact_as_torch):
+    linear = layer(place, inputs, outputs, norm=False)
+    linear = in_int8(linear) if int8 else linear
+    x = place.randn(rows, inputs, seed=5, scale=2, shift=0.5)
+    shares = linear.shares(rows)
+    assert (shares > 1) == (inputs > 72)
+    parts = torch.empty(shares, rows, outputs, device=place.device, dtype=torch.float32)
+    decode_parts(x, linear, parts)
+    plain = Linear(weight=linear.weight, scale=linear.scale)  # the bias is added once, where the parts are
+    as_exact_as_torch(parts.sum(0), by_torch(x, plain, place.dtype), by_torch(x, plain, torch.float64))
+
+
+@pytest.mark.parametrize("shares", [0, 1, 5])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(1, 32), (3, 140)])
+def test_that_the_residual_stream_is_added_to_and_normed(place, rows, width, shares, bias, norm, as_exact_as_torch):
+    x = place.randn(rows, width, seed=1, scale=2, shift=3).float()
+    parts = place.randn(shares, rows, width, seed=2, shift=1).float()
+    offset = place.randn(width, seed=3, shift=0.5) if bias and shares else None
+    weight, shift = place.randn(width, seed=4, shift=1), place.randn(width, seed=5, shift=-0.5)
+    normed = torch.empty(rows, width, device=place.device, dtype=place.dtype)
+
+    def reference(dtype):
+        stream = x.to(dtype) + parts.to(dtype).sum(0) + (0 if offset is None else offset.to(dtype))
+        return stream, functional.layer_norm(stream, (width,), weight.to(dtype), shift.to(dtype), 1e-5)
+
+    torchs, exact = reference(torch.float32), reference(torch.float64)
+    result = x.clone()
+    decode_residual(
+        result, parts if shares else None, offset, (weight, shift, 1e-5) if norm else None, normed if norm else None
+    )
+    as_exact_as_torch(result, torchs[0], exact[0])
+    if shares == 0:
+        assert torch.equal(result, x)
+    if norm:
+        as_exact_as_torch(normed, torchs[1].to(place.dtype), exact[1])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 17])
@@ -93,7 +166,14 @@ def test_that_queries_keys_and_values_go_to_their_places_and_nowhere_else(place,
 
 
 @pytest.mark.parametrize(
-    ("lengths", "start", "newest"), [([5, 5], 5, 5), ([5, 2, 1], 5, 9), ([130, 130], 130, 299), ([140, 3], 140, 290)]
+    ("lengths", "start", "newest"),
+    [
+        ([5, 5], 5, 5),
+        ([5, 2, 1], 5, 9),
+        ([130, 130], 130, 299),
+        ([140, 3], 140, 290),
+        pytest.param([5, 2, 1] * 23, 5, 9, marks=pytest.mark.gpu),  # more programs than processors
+    ],
 )
 @pytest.mark.parametrize("size", [16, 24, 64])
 def test_that_attention_sees_a_rows_own_text_and_no_more(place, lengths, start, newest, size, as_exact_as_torch):
@@ -161,8 +241,30 @@ def test_that_what_the_kernels_cannot_take_is_refused_with_both_sides(place):
         (lambda: decode_linear(place.randn(2, 31), linear, y), r"\(2, 31\).*\(96, 32\)"),
         (lambda: decode_linear(x, linear, y[:, :95]), r"\(2, 95\).*\(2, 96\)"),
         (lambda: decode_qkv(x, linear, y, y, y, y), "queries"),
+        (lambda: decode_parts(x, linear, y[None, :, :95]), r"\(1, 2, 95\).*2 rows.*float32 \(1, 2, 96\)"),
+        (lambda: decode_residual(y, x, None, None, None), r"parts.*\(2, 32\).*\(2, 96\)"),
+        (lambda: decode_residual(y, y[None].double(), None, None, None), "float64; allowed: torch.float32"),
+        (lambda: decode_residual(y, None, None, None, y), "belong together"),
+        (lambda: decode_residual(y, None, y[0], None, None), "with parts only"),
         (lambda: decode_choice(y, 97, x.long(), x.long()), "97"),
         (lambda: decode_choice(y, 96, x.long()[:1], x.long()), r"\(1, 32\).*\(2, 96\)"),
     ):
         with pytest.raises(ValueError, match=words):
             call()
+
+
+@pytest.mark.parametrize(("capability", "early"), [((8, 9), False), ((9, 0), True), ((12, 0), True)])
+def test_that_a_kernel_begins_early_where_the_card_can_and_not_in_float32_at_several_rows(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], early: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(launch, "INTERPRETED", False)
+    asked = []
+    monkeypatch.setattr(linear_module, "run", lambda *args, launch_pdl, **options: asked.append(launch_pdl))
+    for rows, dtype in ((1, torch.float32), (1, torch.float16), (2, torch.float16), (2, torch.float32)):
+        linear = Linear(weight=torch.zeros(8, 16, dtype=dtype, device=launch.DEVICE))
+        x = torch.zeros(rows, 16, dtype=dtype, device=launch.DEVICE)
+        decode_linear(x, linear, torch.zeros(rows, 8, device=launch.DEVICE))
+    assert asked == [early, early, early, False]
+    monkeypatch.delattr(launch.tl.extra.cuda, "gdc_wait")  # an older triton
+    assert not launch.dependent(x)

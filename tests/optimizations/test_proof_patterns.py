@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from explorer.optimizations import attention, fused_gelu, registry
+from explorer.optimizations import attention, decoder, fused_gelu, registry
 from explorer.results.proof import Kernel, Profile, Tally, listed, short_name
 
 LAMBDA = "::{lambda()#1}::operator()() const::{lambda(c10::BFloat16)#1}, std::array<char*, 2ul> >(int, float)"
@@ -38,6 +38,9 @@ NAMES = {
     "triton gelu with bias backward": "bias_gelu_backward",
     "joined": "joined_gradient",
     "triton loss": "cross_entropy",
+    "triton linear": "decode_linear",
+    "triton decode attention": "decode_attention",
+    "triton residual": "decode_residual",
     "triton norm": "layer_norm_forward",
     "triton norm backward": "layer_norm_backward",
     "norm with sums": "residual_norm_forward",
@@ -191,6 +194,33 @@ def test_that_the_format_of_the_weights_is_known_by_norms_and_embeddings(profile
 def test_that_a_graph_is_known_by_launches_that_bear_many_kernels(launches: int | None, levels: set[str]) -> None:
     """Twelve kernels in two blocks: one call saved for each block is the least that a graph of a token saves."""
     assert shown("decode_graph", made(("tanh", 12), workload="generate", launches=launches)) == levels
+
+
+def decoded(*kernels: tuple[str, int], operators: tuple[tuple[str, int], ...] = (), passes: int = 1) -> Profile:
+    """A prefill and four tokens after it in a model of two blocks, whose modules ran ``passes`` times."""
+    fields = {"steps": 5, "block_forwards": (passes, passes), "operators": operators}
+    return made(*kernels, workload="generate", **fields)
+
+
+ONE_ROW = (("triton linear", 4 * 8 + 4), ("triton decode attention", 8))
+SEVERAL_ROWS = (*ONE_ROW, ("triton residual", 2 * 8 + 4))
+
+
+@pytest.mark.parametrize(
+    ("profile", "levels"),
+    [
+        pytest.param(decoded(("bf16", 40), passes=5), {"hf"}, id="transformers"),
+        pytest.param(decoded(("bf16", 40), operators=((decoder.SPLIT, 10),), passes=5), {"torch"}, id="plain torch"),
+        pytest.param(decoded(*ONE_ROW, operators=((decoder.SPLIT, 2),)), {"triton"}, id="one row"),
+        pytest.param(decoded(*SEVERAL_ROWS, operators=((decoder.SPLIT, 2),)), {"triton"}, id="several rows"),
+        pytest.param(decoded(("triton linear", 31), ("triton decode attention", 8)), set(), id="a product is missing"),
+        pytest.param(decoded(("triton linear", 36), ("triton decode attention", 7)), set(), id="attention is missing"),
+    ],
+)
+def test_that_a_decoder_is_known_by_how_it_takes_queries_apart_and_by_its_kernels(
+    profile: Profile, levels: set[str]
+) -> None:
+    assert shown("decoder", profile) == levels
 
 
 @pytest.mark.parametrize(
