@@ -279,6 +279,10 @@ class GenerationLoop:
         """Samples of the tokens that are over and were not yet collected."""
         return [self._sample(step) for step in self._pipeline.collect(all_of_them=all_of_them)]
 
+    def take_told(self) -> list[str]:
+        """Tokens have nothing to tell."""
+        return []
+
     def take_text(self) -> str:
         """The first sequence's new text of the tokens collected since the last call."""
         text = "".join(self._text)

@@ -152,7 +152,8 @@ class Task(ABC):
             self._held_of = run_id
         taken = session.loop.collect(all_of_them=all_of_them)
         self._held += taken
-        for line in (*self._clocks[run_id].look(taken), *self._losses[run_id].look(taken, session.config)):
+        watched = (*self._clocks[run_id].look(taken), *self._losses[run_id].look(taken, session.config))
+        for line in (*session.loop.take_told(), *watched):
             self._note(line, run_id)
         now_s = time.monotonic()
         if now_s - self._emitted_at_s >= EMIT_EVERY_S or all_of_them:

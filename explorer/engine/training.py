@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
+from explorer.engine.compile_watch import CompileWatch
 from explorer.engine.data import Batches
 from explorer.engine.memory import StepMemory
 from explorer.engine.telemetry import Telemetry
@@ -76,6 +77,7 @@ class StepNote:
     synchronizations: int
     peak_allocated_bytes: int
     reserved_bytes: int
+    compiled_again: bool
 
 
 class TrainingLoop:
@@ -94,6 +96,8 @@ class TrainingLoop:
         self._after_pause = False
         self._began_s = 0.0
         self._graph: TrainingGraph | None = None
+        self._compiles = CompileWatch()
+        self._told: list[str] = []
         self.replays = run.graphed
         """Whether steps come from a recorded graph; may be set to False to do the same work launch by launch."""
         self.next_step = 0
@@ -106,6 +110,7 @@ class TrainingLoop:
         self._warmup = WarmUp()
         self.replays = self._run.graphed
         self._graph = TrainingGraph(self._run, train_step) if self.replays else None
+        self._compiles = CompileWatch()
         self._run.model.train()
         self._batches.load_by(self._run.data_loading)
         self._pipeline.restart()
@@ -123,6 +128,7 @@ class TrainingLoop:
     def go_on(self) -> None:
         """Time from here on: what came since the last step is part of none, and the next one does not count."""
         self._after_pause = True
+        self._compiles = CompileWatch()  # what was compiled meanwhile, was by others
         self._pipeline.restart()
 
     def advance(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -141,6 +147,8 @@ class TrainingLoop:
         if run.reads_every_loss:
             loss.item()
         host_ms = (time.perf_counter() - began) * 1e3
+        compiled = self._compiles.look(self.next_step)
+        self._told += compiled
         peak, reserved = self._memory.read()
         peak += 0 if self._graph is None else self._graph.hidden_bytes
         values = [loss, grad_norm]
@@ -159,6 +167,7 @@ class TrainingLoop:
             synchronizations=synchronizations,
             peak_allocated_bytes=peak,
             reserved_bytes=reserved,
+            compiled_again=bool(compiled),
         )
         self._pipeline.submit(values, note)
         self.next_step += 1
@@ -166,6 +175,11 @@ class TrainingLoop:
     def collect(self, *, all_of_them: bool = False) -> list[Sample]:
         """Samples of the steps that are over and were not yet collected."""
         return [self._sample(step) for step in self._pipeline.collect(all_of_them=all_of_them)]
+
+    def take_told(self) -> list[str]:
+        """What steps submitted since the last call have to tell, a line each."""
+        told, self._told = self._told, []
+        return told
 
     def take_text(self) -> str:
         """Training writes no text."""
@@ -177,7 +191,11 @@ class TrainingLoop:
     def _sample(self, completed: Completed[StepNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
         loss, grad_norm, *scale = completed.values
-        phase: Phase = "warmup" if self._after_pause else self._warmup.feed(completed.step_ms)
+        phase: Phase
+        if note.compiled_again:
+            phase = "compile"
+        else:
+            phase = "warmup" if self._after_pause else self._warmup.feed(completed.step_ms)
         self._after_pause = False
         return Sample(
             step=note.step,

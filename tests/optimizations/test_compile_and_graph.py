@@ -14,11 +14,15 @@ from pathlib import Path
 import pytest
 import torch
 from toggle_bench import CPU, config_with, device_info, loss_and_gradients, run_of, small_gpt2, state_of, tokens
+from worker_talk import Talk
 
 from explorer.config import RunConfig
+from explorer.engine.data import Batches
 from explorer.engine.device import environment
+from explorer.engine.isolation import open_worker
 from explorer.engine.no_waits import no_waits
 from explorer.engine.session import Session
+from explorer.messages import Note, Start
 from explorer.optimizations import compiled, registry
 from explorer.results.environment import DeviceInfo
 
@@ -87,6 +91,33 @@ def test_that_both_name_what_they_lack_on_a_cpu_and_graphs_refuse_what_cannot_be
     assert "random state" in registry.problems(recomputed, gpu)["cuda_graph"]
     assert not registry.problems(registry.with_level(recomputed, "dropout", "off"), gpu)
     assert not registry.problems(config_with("cuda_graph", "on"), gpu)
+
+
+@pytest.mark.usefixtures("backend")
+def test_that_a_run_says_what_was_compiled_again_and_why_and_leaves_that_step_out(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("def g(x):\n    return x\n" * 500)
+    monkeypatch.setattr(registry.by_name("compile"), "unavailable", lambda level, device: None)
+    whole, steps = Batches.next, iter(range(100))
+
+    def shorter_once(batches: Batches) -> tuple[torch.Tensor, float]:
+        ids, wait_ms = whole(batches)
+        return (ids[:, :12] if next(steps) == 3 else ids), wait_ms
+
+    monkeypatch.setattr(Batches, "next", shorter_once)
+    config = RunConfig(model=str(tiny_model), device="cpu", text=str(text), batch=2, seq=16)
+    talk = Talk(open_worker(in_process=True))
+    try:
+        talk.worker.send(Start(run_id=1, config=config.with_level("compile", "blocks"), steps=6))
+        talk.ended(1)
+    finally:
+        talk.worker.close()
+    (told,) = [event.text for event in talk.events if isinstance(event, Note)]
+    assert told.startswith("step 3: torch.compile compiled ")
+    assert "size mismatch at index 1, expected 16, actual 12. Its time" in told
+    assert [sample.phase == "compile" for sample in talk.samples(1)] == [True, False, False, True, False, False]
 
 
 @pytest.fixture(scope="module")
