@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import forks_for_spawns
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs a network
 
@@ -48,6 +51,18 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(config.stash[_FOLDER])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def torch_is_imported_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """For all processes that the tests' own code spawns. Programs that a test starts as a user would, spawn theirs.
+
+    With the GPU tests they all do: no process can be forked from one that has asked for CUDA.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.markexpr == "not gpu":
+            patch.setattr(multiprocessing, "get_context", forks_for_spawns())
+        yield
 
 
 @pytest.fixture(scope="session")

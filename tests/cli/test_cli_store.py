@@ -113,7 +113,7 @@ def test_that_a_comparison_is_kept_with_the_figures_that_it_had(
 ):
     store = ["--store", str(tmp_path / "runs.sqlite")]
     files = [tmp_path / name for name in ("c.csv", "s.csv", "c2.csv", "s2.csv")]
-    asked = ["compare", *tiny, "--b", "seq=32", "--block-s", "0.02", "--pairs", "8", *store]
+    asked = ["compare", "--in-process", *tiny, "--b", "seq=32", "--block-s", "0.02", "--pairs", "8", *store]
     assert main([*asked, "--csv", str(files[0]), "--samples", str(files[1])]) == 0
     words = capsys.readouterr().out
     export = ["export", "--comparison", "1", *store]
