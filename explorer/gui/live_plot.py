@@ -38,7 +38,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
     def __init__(
         self, *, name: str, title: str, axis: PlainAxis, from_zero: bool, words: bool, parent: QWidget | None = None
     ) -> None:
-        super().__init__(parent, axisItems={"left": axis, "bottom": TimeAxis()})
+        super().__init__(parent, axisItems={"left": axis, "bottom": TimeAxis()}, enableMenu=False)
         self.setObjectName(name)
         keep(self.setAccessibleName, title)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -47,7 +47,6 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._hand_set = False
         item = self.getPlotItem()
         item.hideButtons()
-        item.setMenuEnabled(False)
         item.setContentsMargins(0, EDGE_PX / 2, EDGE_PX, 0)
         axis.setWidth(LEFT_AXIS_PX)
         item.getAxis("bottom").setHeight(BOTTOM_AXIS_PX)

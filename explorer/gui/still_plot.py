@@ -24,7 +24,7 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
     ) -> None:
         """``grid``: the axes that have grid lines: x, y or xy."""
         self._left_px = left_px
-        super().__init__(axisItems={"left": left, "bottom": bottom})
+        super().__init__(axisItems={"left": left, "bottom": bottom}, enableMenu=False)
         self.setObjectName(name)
         keep(self.setAccessibleName, title)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -33,7 +33,6 @@ class StillPlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._axes = (left, bottom)
         item = self.getPlotItem()
         item.hideButtons()
-        item.setMenuEnabled(False)
         item.setMouseEnabled(x=False, y=False)
         item.setContentsMargins(0, EDGE_PX / 2, EDGE_PX, 0)
         left.setWidth(left_px)
