@@ -1,4 +1,4 @@
-"""``python main.py compare``: is B faster than A, by how much, and how sure is that?"""
+"""``python main.py compare``: is B faster than A, by how much, and how sure is that? Of texts: where do they part?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from explorer import cli_store
+from explorer import cli_compare_texts, cli_store
 from explorer.cli_config import add_limits, changed, comparable, limits_from
 from explorer.cli_screen import ProgressLine, ctrl_c_asks
 from explorer.config import RunConfig
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-parity", dest="parity", action="store_false", help="do not check the arms' numbers")
     parser.add_argument("--no-proof", dest="proof", action="store_false", help="do not profile whether toggles ran")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the comparison as one row (texts: a row each)")
     parser.add_argument("--samples", type=Path, metavar="FILE", help="write one row a step")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     cli_store.add_recording(parser)
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.csv, args.samples):
         if path is not None:
             check_target(path)
+    if base.workload == "generate":
+        return cli_compare_texts.run(args, arms)
     log = RunLog()
     recorder = cli_store.recorder(args)
     line = ProgressLine()

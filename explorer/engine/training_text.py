@@ -17,9 +17,9 @@ def sample_text(
 ) -> str:
     """A continuation of the prompt by the model of ``run`` under its toggles, but as it is written, not compiled.
 
-    Each token is a pass over the whole text: attention functions made for training know no cache. Numbers are drawn
-    from a generator of its own, and dropout draws none, so that training goes on as if nothing had been. It ends early
-    where ``asked_to_stop``.
+    Each token is a pass over the whole text: not every attention function made for training knows a cache. Numbers are
+    drawn from a generator of its own, and dropout draws none, so that training goes on as if nothing had been. It ends
+    early where ``asked_to_stop``.
     """
     config = dataclasses.replace(run.config, workload="generate", batch=1)
     writing = Run(config=config, device=run.device, model=run.model, autocast=run.autocast, kv_cache="off")

@@ -13,8 +13,10 @@ Arms = tuple[RunConfig, RunConfig]
 
 
 def comparable(config: RunConfig, *, keep_dropout: bool) -> RunConfig:
-    """``config`` with dropout off, unless it was set or ``keep_dropout``: its draws differ between kernels."""
-    if keep_dropout or config.level("dropout") is not None:
+    """``config`` with dropout off where it trains, unless it was set or ``keep_dropout``: its draws differ between
+    kernels.
+    """
+    if keep_dropout or config.workload != "train" or config.level("dropout") is not None:
         return config
     return registry.with_level(config, "dropout", "off")
 

@@ -1,4 +1,4 @@
-"""From two pinned configurations to a verdict: what the person asks for, and what the worker measures."""
+"""From two pinned configurations to a verdict, or to two texts: what the person asks for, and what is measured."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from explorer.gui.language import from_below, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.panels import Panels
 from explorer.gui.pins import LETTERS, Arm, Pins
+from explorer.gui.texts_control import TextsControl
 from explorer.messages import BlockEnded, Compare, Progress, RunEnded, SegmentStarted
 from explorer.optimizations.registry import problems
 from explorer.results.blocks import Blocks, in_words
@@ -62,6 +63,7 @@ class CompareControl(QObject):
         self._log = log
         self._recorder = recorder
         self._show_panel = show_panel
+        self._texts = TextsControl(bridge, panels, messages, log)
         self._ids: tuple[int, ...] = ()
         self._checks_id = 0
         self._arms: Arms | None = None
@@ -172,7 +174,10 @@ class CompareControl(QObject):
                     tr("Not compared. {arm}: {why}", arm=letter, why=hints.reasons(found)), severity="warning"
                 )
                 return
-        self._conduct(arms, download=download)
+        if arms[0].workload == "generate":
+            self._texts.write(arms, download=download)
+        else:
+            self._conduct(arms, download=download)
 
     def _conduct(self, arms: Arms, *, download: bool) -> None:
         self._first_block_s = None

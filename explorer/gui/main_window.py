@@ -175,6 +175,7 @@ class MainWindow(QMainWindow):
             self.panels.overview,
             self.panels.runs,
             self.panels.status,
+            self.panels.text.pair,
             self.control,
             self.presets,
             self.comparing,

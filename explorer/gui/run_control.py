@@ -234,6 +234,8 @@ class RunControl(QObject):
             self._panels.plots.show_progress(hints.progress(event))
 
     def _text(self, event: Text) -> None:
+        if event.run_id != self._run_id:
+            return
         if event.step is None:
             self._panels.text.append_text(event.text)
         else:

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 import numpy as np
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QResizeEvent, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QGridLayout,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QPushButton,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from explorer.config import RunConfig
 from explorer.gui.language import later, tr
@@ -18,6 +26,7 @@ from explorer.gui.prompt_history import PromptHistory
 from explorer.gui.readout import Caption, Readout
 from explorer.gui.run_curves import READOUT_WINDOW_S
 from explorer.gui.sampling import SamplingControls
+from explorer.gui.text_pair import TextPair
 from explorer.gui.token_times_plot import TokenTimesPlot
 from explorer.gui.wording import keep
 from explorer.results.sample import Sample
@@ -95,7 +104,11 @@ class TextPanel(QWidget):
         keep(self.save_button.setText, "Save…")
         keep(self.save_button.setToolTip, "Save prompt and text to a file")
         self.save_button.setEnabled(False)
-        self.save_button.clicked.connect(lambda: self.save_wanted.emit(self.text()))
+        self.save_button.clicked.connect(lambda: self.save_wanted.emit(self._shown_text()))
+        self.pair = TextPair()
+        self.outputs = QStackedWidget()
+        self.outputs.addWidget(self.text_output)
+        self.outputs.addWidget(self.pair)
         self.history = PromptHistory()
         self.history.chosen.connect(self.prompt_edit.setPlainText)
         self.times = TokenTimesPlot()
@@ -135,12 +148,23 @@ class TextPanel(QWidget):
         self._generates = config.workload == "generate"
         if not (self._generates or config.sample_every):
             return
+        self.outputs.setCurrentWidget(self.text_output)
         self.text_output.clear()
         self._text, self._line_length, self._prompt_length = [], 0, 0
         self.history.add(config.prompt)
         if self._generates:
             self._prompt_length = len(config.prompt)
             self._append(config.prompt, self._prompt_format())
+
+    def begin_pair(self, prompt: str, names: tuple[str, str]) -> TextPair:
+        """Make room for what A and B write, side by side, and return where it is to be shown."""
+        self.begin_run(RunConfig())  # its figures are of one run, and there are two
+        self.history.add(prompt)
+        self.pair.begin(prompt, names)
+        self.outputs.setCurrentWidget(self.pair)
+        self.copy_button.setEnabled(True)
+        self.save_button.setEnabled(True)
+        return self.pair
 
     def append_text(self, text: str) -> None:
         """Add ``text`` at the end, and stay there unless the person has scrolled up."""
@@ -188,6 +212,7 @@ class TextPanel(QWidget):
         for part in (*self._captions, *self._readouts):
             part.apply_theme(look)
         self.times.apply_theme(dark)
+        self.pair.apply_theme(dark)
         cursor = QTextCursor(self.text_output.document())
         cursor.setPosition(min(self._prompt_length, self.text_output.document().characterCount() - 1))
         cursor.setPosition(0, QTextCursor.MoveMode.KeepAnchor)
@@ -242,7 +267,10 @@ class TextPanel(QWidget):
         self.settings_changed.emit({"prompt": self.prompt_edit.toPlainText(), **self.sampling.settings()})
 
     def _copy(self) -> None:
-        QGuiApplication.clipboard().setText(self.text())
+        QGuiApplication.clipboard().setText(self._shown_text())
+
+    def _shown_text(self) -> str:
+        return self.pair.text() if self.outputs.currentWidget() is self.pair else self.text()
 
     def _lay_out(self) -> None:
         column = QVBoxLayout(self)
@@ -261,7 +289,7 @@ class TextPanel(QWidget):
         row.addWidget(self.copy_button)
         row.addWidget(self.save_button)
         column.addLayout(row)
-        column.addWidget(self.text_output, 3)
+        column.addWidget(self.outputs, 3)
         column.addWidget(self.times, 1)
         figures = QGridLayout()
         figures.setHorizontalSpacing(12)

@@ -243,8 +243,8 @@ def with_text(training: Parity, text: Parity) -> Parity:
     )
 
 
-def first_difference(reference: Sequence[int], other: Sequence[int]) -> int | None:
-    """The first place, from 0, at which two texts of token ids differ; None where they are the same.
+def first_difference(reference: Sequence[object], other: Sequence[object]) -> int | None:
+    """The first place, from 0, at which two texts, or their token ids, differ; None where they are the same.
 
     Where one goes on beyond the other's end, that is the end's place.
     """

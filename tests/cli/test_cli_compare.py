@@ -49,7 +49,7 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
         (["--pairs", "1"], "at least 2"),
         (["--block-s", "-1"], "above 0"),
         (["--floor", "2"], "share"),
-        (["--workload", "generate"], "only train"),
+        (["--workload", "generate", "--b", "weight_dtype=int4"], "allowed: fp32, fp16, bf16, int8"),
         (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
         (["--b", "gelu=triton"], "gelu=triton"),
     ],
@@ -78,3 +78,32 @@ def test_that_an_arms_numbers_stand_beside_its_speed(
     printed = capsys.readouterr().out.splitlines()
     assert printed[2] == "proof of + dropout off: not checked"
     assert printed[3].startswith("parity of gelu hf -> torch: within tolerance; loss over 20 steps off by at most")
+
+
+def test_that_two_configurations_texts_are_printed_with_the_place_where_they_part(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, other = tmp_path / "rows.csv", "batch=2"  # whose rows draw other numbers from the second token on
+    asked = ["--workload", "generate", "--prompt", "import os", "--tokens", "40", "--seed", "5"]
+    alone = []
+    for batch in ("1", "2"):
+        assert main(["run", *tiny[1:], *asked, "--batch", batch, "--json"]) == 0
+        alone.append(json.loads(capsys.readouterr().out)["text"])
+    same = [a == b for a, b in zip(*alone, strict=False)]
+    place = same.index(False)
+    assert 0 < place < 40
+    quick = ["--no-proof", "--no-parity"]
+    assert main([*tiny, *asked, *quick, "--b", other, "--csv", str(rows)]) == 0
+    printed = capsys.readouterr().out
+    assert "A, fp32 baseline: " in printed
+    assert "\nB, batch 1 -> 2: " in printed
+    assert all(f"import os{text}\n" in printed for text in alone)
+    assert f"the texts part after {place:,} characters: A goes on with" in printed
+    assert pandas.read_csv(rows)["batch"].tolist() == [1, 2]
+    assert main([*tiny, *asked, *quick, "--b", other, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [arm["text"] for arm in found["arms"]] == alone
+    assert (found["parts_after_characters"], found["same"]) == (place, False)
+    assert all(arm["tokens_per_s"] > 0 and arm["first_token_ms"] > 0 for arm in found["arms"])
+    assert main([*tiny, *asked, *quick]) == 0
+    assert f"the texts are the same: {len(alone[0]):,} characters" in capsys.readouterr().out

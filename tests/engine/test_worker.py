@@ -192,6 +192,7 @@ def test_that_a_model_in_training_writes_samples_and_is_saved_between_steps(
     talk.worker.send(Save(run_id=run, folder=str(over)))
     late = talk.until(lambda e: isinstance(e, Saved))
     assert "ended" in str(late.problem)
+    assert len([e for e in talk.events if isinstance(e, Saved)]) == 4, "each answered once: midway, again, end, late"
     assert not over.exists()
 
 

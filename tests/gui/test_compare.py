@@ -27,6 +27,7 @@ from PySide6.QtWidgets import (
 )
 from window_bench import CPU, GPU, Bench, environment, steps
 
+from explorer.gui.main_window import MainWindow
 from explorer.gui.palette import a_colour, b_colour
 from explorer.messages import (
     BlockEnded,
@@ -47,6 +48,20 @@ from explorer.messages import (
 from explorer.results.sample import Segment
 
 A_MS, B_MS = 60.0, 40.0
+
+
+@pytest.fixture
+def bench(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Its window opens set to train: of what generates Compare shows the texts, see test_text_pair.py."""
+    open_window = bench.open
+
+    def opened(*argv: str) -> MainWindow:
+        window = open_window(*argv)
+        bench.choose("workload_combo", "train")
+        return window
+
+    monkeypatch.setattr(bench, "open", opened)
+    return bench
 
 
 def pinned(bench: Bench) -> None:

@@ -1,0 +1,120 @@
+"""``python main.py compare --workload generate``: what A and B write from one prompt and seed, and where they part."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+
+from explorer import cli_store
+from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.config import RunConfig
+from explorer.engine.isolation import open_worker
+from explorer.experiments.arms import Arms, names
+from explorer.experiments.check import check, unchecked, wanted
+from explorer.experiments.recording import record
+from explorer.experiments.steps import AskedToStop, Steps, drive, ready
+from explorer.experiments.texts import BothTexts, alike, write_both
+from explorer.messages import Event
+from explorer.optimizations import registry
+from explorer.results import export
+from explorer.results.checks import Checks, checks_cells
+from explorer.results.checks import in_words as checks_in_words
+from explorer.results.log import RunLog
+from explorer.results.parity import first_difference
+from explorer.results.text_pair import Written, in_words
+
+RUN_IDS = (1, 2)
+CHECKS_ID = 3
+
+Found = tuple[BothTexts, Mapping[RunConfig, Checks]]
+
+
+def run(args: argparse.Namespace, arms: Arms) -> int:
+    """Have both write and return the exit status: 0, 1 failed, 2 wrong request, 130 ended by Ctrl-C."""
+    arms = alike(arms)
+    log = RunLog()
+    recorder = cli_store.recorder(args)
+    line = ProgressLine()
+
+    def on_event(event: Event) -> None:
+        record(log, event)
+        recorder.take(event)
+        line.show_event(event)
+
+    for run_id, arm in zip(RUN_IDS, arms, strict=True):
+        recorder.begin_run(log.begin_run(run_id, arm))
+    with ctrl_c_asks() as asked_to_stop:
+        try:
+            steps = _write_and_check(args, arms, asked_to_stop)
+            both, checks = drive(lambda: open_worker(in_process=args.in_process), steps, on_event)
+        finally:
+            recorder.close()
+            line.clear()
+        interrupted = asked_to_stop()
+    if args.csv is not None:
+        export.write_segments(args.csv, log.runs, toggles=registry.baseline_levels())
+    if args.samples is not None:
+        export.write_samples(args.samples, log.runs)
+    if both.problem is not None:
+        sys.stderr.write(f"error: {both.problem}\n")
+        return 2 if both.problem.bad_request else 1
+    if args.json:
+        sys.stdout.write(json.dumps(_to_dict(arms, both, checks), indent=2) + "\n")
+    else:
+        sys.stdout.write(_to_text(arms, both, checks))
+    return 130 if interrupted else 0
+
+
+def _write_and_check(args: argparse.Namespace, arms: Arms, asked_to_stop: AskedToStop) -> Steps[Found]:
+    yield from ready()
+    both = yield from write_both(
+        RUN_IDS,
+        arms,
+        download=args.download,
+        asked_to_stop=asked_to_stop,
+        on_text=lambda arm, text: None,
+        on_written=lambda arm, written: None,
+    )
+    checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in arms}
+    verify = wanted(checks, run_id=CHECKS_ID, parity=args.parity, proof=args.proof, download=args.download)
+    if verify is not None and both.problem is None and not asked_to_stop():
+        checks = yield from check(verify, checks, asked_to_stop=asked_to_stop, on_found=lambda config, checks: None)
+    return both, checks
+
+
+def _to_text(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) -> str:
+    lines = []
+    for letter, name, config, written in zip("AB", names(arms), arms, both.arms, strict=False):
+        lines += [f"{letter}, {name}: {_speed(written)}", config.prompt + written.text, ""]
+    if len(both.arms) == len(arms):
+        lines.append(in_words(*both.arms))
+    told = [line for c, name in zip(arms, names(arms), strict=True) for line in checks_in_words(checks[c], name=name)]
+    return "\n".join([*lines, *dict.fromkeys(told)]) + "\n"
+
+
+def _speed(written: Written) -> str:
+    told = "no speed, too few tokens" if written.tokens_per_s is None else f"{written.tokens_per_s:,.0f} tokens/s"
+    return told if written.first_token_ms is None else f"{told}, first token {written.first_token_ms:.1f} ms"
+
+
+def _to_dict(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) -> dict[str, object]:
+    whole = len(both.arms) == len(arms)
+    place = first_difference(both.arms[0].text, both.arms[1].text) if whole else None
+    return {
+        "prompt": arms[0].prompt,
+        "seed": arms[0].seed,
+        "arms": [
+            {
+                "name": name,
+                "text": written.text,
+                "tokens_per_s": written.tokens_per_s,
+                "first_token_ms": written.first_token_ms,
+                **checks_cells(checks[config]),
+            }
+            for name, config, written in zip(names(arms), arms, both.arms, strict=False)
+        ],
+        "parts_after_characters": place,
+        "same": whole and place is None,
+    }
