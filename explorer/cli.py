@@ -35,7 +35,7 @@ from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
 from explorer.experiments.script import script
 from explorer.experiments.single import run_to_end, wait_until_ready
-from explorer.messages import Event, Note, Progress, RunEnded, Samples, Saved, Start, Text
+from explorer.messages import Event, MemorySummary, Note, Progress, RunEnded, Samples, Saved, Start, Text
 from explorer.optimizations import registry
 from explorer.optimizations.base import TIERS
 from explorer.results import environment_text, export
@@ -212,6 +212,7 @@ def _run(args: argparse.Namespace) -> int:
             steps=steps if train else None,
             download=args.download,
             save_to="" if args.save is None else str(args.save.absolute()),
+            summarize_memory=args.memory_summary,
         )
         ended = run_to_end(worker, start, on_event, then=then)
     except KeyboardInterrupt:
@@ -268,6 +269,9 @@ class _Screen:
                     if event.step is not None:
                         self._bar.clear()
                     print(event.told, end="", flush=True)
+            case MemorySummary():
+                self._bar.clear()
+                print("\n".join((*event.lines, *event.tables)), file=sys.stderr)
             case Saved():
                 self._bar.clear()
                 print(f"model saved to {event.folder}", file=sys.stderr)

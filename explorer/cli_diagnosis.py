@@ -25,6 +25,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="profile one step of the last setting afterwards: how busy the device was, and with what (some seconds)",
     )
+    parser.add_argument(
+        "--memory-summary",
+        action="store_true",
+        help="after the last step say what the process holds: torch.cuda.memory_summary, and the largest tensors",
+    )
 
 
 def diagnosed(record: RunRecord, *, profiled: bool, download: bool) -> tuple[Diagnosis, tuple[Cure, ...]]:

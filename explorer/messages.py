@@ -53,6 +53,8 @@ class Start:
     download: bool = False
     save_to: str = ""
     """Folder that the trained model is written to when its steps are done, or stopped; empty: it is not written."""
+    summarize_memory: bool = False
+    """Say what is held, as SummarizeMemory does, after the last step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,19 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SummarizeMemory:
+    """Say what this process holds, at the next step boundary, or now where no run is going.
+
+    Answered by MemorySummary.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyCache:
+    """Give the allocator's cache back to the device, likewise; answered by CacheEmptied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     run_id: int
 
@@ -140,7 +155,10 @@ class Shutdown:
 Work = Start | Compare | Verify | Bench
 """What takes its time and ends with RunEnded."""
 
-Command = Work | Reconfigure | Save | Stop | Shutdown
+Aside = SummarizeMemory | EmptyCache
+"""What is answered between two steps; other work is done first."""
+
+Command = Work | Aside | Reconfigure | Save | Stop | Shutdown
 
 # ---- events: from the worker
 
@@ -250,6 +268,25 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySummary:
+    """What the worker's process holds."""
+
+    lines: tuple[str, ...]
+    """Finished English."""
+    tables: tuple[str, ...]
+    """torch.cuda.memory_summary of each CUDA device of which something is held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEmptied:
+    """What came of EmptyCache, all CUDA devices together."""
+
+    freed_bytes: int
+    held_bytes: int
+    """What the allocator still holds: what live tensors and CUDA graphs need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A Reconfigure could not be done; the run goes on as it was, with ``config``."""
 
@@ -303,6 +340,8 @@ Event = (
     | Benched
     | Text
     | Saved
+    | MemorySummary
+    | CacheEmptied
     | Refused
     | RunEnded
     | WorkerLost

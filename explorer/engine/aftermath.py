@@ -45,13 +45,18 @@ def spoilt(before_bytes: int) -> str | None:
 
 def largest_alive(kind: str, most: int = 3) -> str:
     """The largest tensors on devices of this kind that Python holds, and what holds each; empty without any."""
+    return ", ".join(alive_tensors(kind, most))
+
+
+def alive_tensors(kind: str, most: int) -> list[str]:
+    """As ``largest_alive``, each on its own."""
     # Frozen objects, which the imports made, are not among these; a view's memory is counted at its base.
     alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and o.device.type == kind]
     alive = sorted((t for t in alive if t._base is None), key=lambda t: t.nbytes, reverse=True)[:most]
-    return ", ".join(
+    return [
         f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} of {t.nbytes / 2**20:,.0f} MiB in {_holder(t, alive)}"
         for t in alive
-    )
+    ]
 
 
 def _holder(tensor: torch.Tensor, ours: list[torch.Tensor]) -> str:

@@ -98,6 +98,10 @@ class GenerationLoop:
         self.next_step = 0
         self._pipeline.restart()
 
+    def go_on(self) -> None:
+        """Time from here on: what came since the last token is part of none."""
+        self._pipeline.restart()
+
     @property
     def tokens(self) -> torch.Tensor:
         """All tokens in the context, the prompt's first: ids, int64 (B, n), on the device."""

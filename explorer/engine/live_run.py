@@ -10,14 +10,17 @@ from pathlib import Path
 from explorer.config import RunConfig
 from explorer.engine import saving
 from explorer.engine.errors import BadRequest
+from explorer.engine.memory_at_hand import answer
 from explorer.engine.problems import describe
 from explorer.engine.runner import RUN_IS_OVER
 from explorer.engine.session import Session
 from explorer.engine.task import Outcome, Task
 from explorer.messages import (
+    Aside,
     Bench,
     Command,
     Compare,
+    EmptyCache,
     Event,
     Reconfigure,
     Refused,
@@ -25,6 +28,7 @@ from explorer.messages import (
     Saved,
     Shutdown,
     Start,
+    SummarizeMemory,
     Text,
     Verify,
 )
@@ -50,6 +54,8 @@ class LiveRun(Task):
         self._save_to = start.save_to
         self._saves: list[str] = []
         """Folders that the model is to be written to at the next step boundary."""
+        self._asides: list[Aside] = []
+        self._summarize = start.summarize_memory
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         if self._save_to:
@@ -61,9 +67,13 @@ class LiveRun(Task):
                 outcome = self._steps(session)
                 if self._save_to:
                     self._save(session, self._save_to)
+                if self._summarize:
+                    self._emit(answer(SummarizeMemory()))
                 return outcome
             finally:
                 self._send_held()
+                for command in self._asides:  # they came with the end
+                    self._commands.put(command)
 
     def _steps(self, session: Session) -> Outcome:
         steps = self._steps_wanted
@@ -76,6 +86,8 @@ class LiveRun(Task):
                 self._reconfigure(session, change)
             if self._saves:
                 self._save_all(session)
+            if self._asides:
+                self._answer_all(session)
             if session.loop.finished or (steps is not None and session.loop.next_step >= steps):
                 self._take(self._id, session, all_of_them=True, at_the_end=True)
                 return "completed"
@@ -100,6 +112,8 @@ class LiveRun(Task):
                     self._saves.append(command.folder)
                 case Save():
                     self._emit(Saved(run_id=command.run_id, folder=command.folder, problem=RUN_IS_OVER))
+                case SummarizeMemory() | EmptyCache():
+                    self._asides.append(command)
                 case Start() | Compare() | Verify() | Bench():
                     self._later.append(command)
                 case Shutdown():
@@ -146,6 +160,14 @@ class LiveRun(Task):
             except (BadRequest, RuntimeError) as error:
                 self._emit(Saved(run_id=self._id, folder=folder, problem=describe(error, session.config)))
         self._saves.clear()
+
+    def _answer_all(self, session: Session) -> None:
+        """Outside of what is timed: the allocator waits for the device before it gives anything back."""
+        self._take(self._id, session, all_of_them=True)
+        for command in self._asides:
+            self._emit(answer(command))
+        self._asides.clear()
+        session.loop.go_on()
 
     def _save(self, session: Session, folder: str) -> None:
         self._report("saving the model", None, None, "")

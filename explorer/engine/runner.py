@@ -12,6 +12,7 @@ from explorer.messages import (
     Bench,
     Command,
     Compare,
+    EmptyCache,
     Event,
     Problem,
     Reconfigure,
@@ -20,6 +21,7 @@ from explorer.messages import (
     Shutdown,
     Start,
     Stop,
+    SummarizeMemory,
     Verify,
     Work,
     WorkerReady,
@@ -54,7 +56,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Verify() | Bench() | Reconfigure() | Save():
+            case Start() | Compare() | Verify() | Bench() | Reconfigure() | Save() | SummarizeMemory() | EmptyCache():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -77,6 +79,7 @@ class Runner:
         from explorer.engine.lab import Lab
         from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
+        from explorer.engine.memory_at_hand import answer
         from explorer.engine.verification import Verification
 
         here = environment()
@@ -110,6 +113,8 @@ class Runner:
                     pass  # its run has ended meanwhile
                 case Save():
                     self._emit(Saved(run_id=command.run_id, folder=command.folder, problem=RUN_IS_OVER))
+                case SummarizeMemory() | EmptyCache():
+                    self._emit(answer(command))
                 case Shutdown():
                     return
                 case Stop():

@@ -13,7 +13,7 @@ from typing import Any
 
 from explorer.experiments.compare import block_of
 from explorer.experiments.recording import record
-from explorer.messages import BlockEnded, Event, WorkerLost, WorkerReady
+from explorer.messages import BlockEnded, CacheEmptied, Event, MemorySummary, WorkerLost, WorkerReady
 from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.export import Cell
 from explorer.results.log import RunLog, RunRecord
@@ -150,6 +150,8 @@ class Recorder:
         self._ending = True
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, MemorySummary | CacheEmptied):
+            return  # of the process, not of a run
         known = {run.run_id: run for run in self._log.runs}
         # Nothing more is to be kept of a run that has ended.
         if isinstance(event, WorkerReady | WorkerLost) or event.run_id in known:

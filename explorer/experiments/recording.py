@@ -7,7 +7,9 @@ from typing import assert_never
 from explorer.messages import (
     Benched,
     BlockEnded,
+    CacheEmptied,
     Event,
+    MemorySummary,
     Note,
     ParityChecked,
     Profiled,
@@ -53,6 +55,8 @@ def record(log: RunLog, event: Event) -> None:
             pass  # Of checks, which are no runs.
         case Progress() | Refused() | Saved() | BlockEnded() | ParityChecked() | Profiled() | Benched():
             pass  # Passing states: shown, not kept.
+        case MemorySummary() | CacheEmptied():
+            pass  # Of the process, not of a run.
         case _:
             assert_never(event)
 

@@ -16,9 +16,12 @@ from explorer.experiments.stall import StallWatch
 from explorer.experiments.steps import FreshWorker, Order, Steps
 from explorer.gui.event_batches import loss, merged
 from explorer.messages import (
+    Aside,
     Benched,
     BlockEnded,
+    CacheEmptied,
     Event,
+    MemorySummary,
     Note,
     ParityChecked,
     Profiled,
@@ -67,6 +70,8 @@ class Bridge(QObject):
     """Text"""
     saved = Signal(object)
     """Saved"""
+    answered = Signal(object)
+    """MemorySummary or CacheEmptied"""
     refused = Signal(object)
     """Refused"""
     run_ended = Signal(object)
@@ -198,6 +203,11 @@ class Bridge(QObject):
         if self._worker is not None:
             self._worker.send(Save(run_id=self._run_id, folder=folder))
 
+    def ask(self, command: Aside) -> None:
+        """Have the worker answer between two steps; without a worker nothing comes."""
+        if self._worker is not None:
+            self._worker.send(command)
+
     def stop(self) -> None:
         """Ask what is going to end at its next step."""
         if self._waiting is not None:
@@ -285,6 +295,8 @@ class Bridge(QObject):
                 self.text.emit(event)
             case Saved():
                 self.saved.emit(event)
+            case MemorySummary() | CacheEmptied():
+                self.answered.emit(event)
             case Refused():
                 if self._running is not None:
                     self._running = dataclasses.replace(event.config, device=self._running.device)

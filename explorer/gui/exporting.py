@@ -111,6 +111,16 @@ class Exporter:
 
         self._save(tr("Save the text"), "text.txt", write, tr("the text"), filters=tr("Text (*.txt);;All files (*)"))
 
+    def save_memory(self, text: str) -> None:
+        """What a summary of memory says, as UTF-8."""
+
+        def write(path: Path) -> None:
+            with replaced(path) as file:
+                file.write(text.encode())
+
+        title, filters = tr("Save the memory summary"), tr("Text (*.txt);;All files (*)")
+        self._save(title, "memory.txt", write, tr("the memory summary"), filters=filters)
+
     def export_comparison(self, comparison: ComparisonRecord | None) -> None:
         """One row, the same as ``main.py compare`` writes; or a page of Markdown."""
         result = None if comparison is None else comparison.result()

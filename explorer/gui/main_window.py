@@ -20,6 +20,7 @@ from explorer.gui.intent import Intent
 from explorer.gui.lab_control import LabControl
 from explorer.gui.lab_panel import LabPanel
 from explorer.gui.language import later, tr
+from explorer.gui.memory_control import MemoryControl
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.overview_panel import OverviewPanel
@@ -278,7 +279,16 @@ class MainWindow(QMainWindow):
         self.presets.current_changed.connect(menus.delete_preset.setEnabled)
         menus.show_presets(self.presets.names)
         menus.delete_preset.setEnabled(False)
-        menus.add_run(start=self.control.start, stop=self.control.stop, look_closer=self.diagnosing.look_closer)
+        self.memory = MemoryControl(
+            self.bridge, self.messages, self, device=self.control.device, save=exporter.save_memory
+        )
+        menus.add_run(
+            start=self.control.start,
+            stop=self.control.stop,
+            look_closer=self.diagnosing.look_closer,
+            summarize_memory=self.memory.summarize,
+            empty_cache=self.memory.empty_cache,
+        )
         menus.add_runs(open_stored=self.storing.open, take_in=self.storing.take_in)
         menus.add_compare(
             pin_a=lambda: self.comparing.pin(0),
@@ -323,6 +333,8 @@ class MainWindow(QMainWindow):
         self._menus.compare.setEnabled(not self.bridge.experimenting)
         self._menus.start_lab.setEnabled(not self.bridge.going)
         self._menus.allow(self._menus.look_closer, self.diagnosing.obstacle())
+        self._menus.allow(self._menus.summarize_memory, self.memory.obstacle())
+        self._menus.allow(self._menus.empty_cache, self.memory.obstacle_to_emptying())
         self.panels.pins.show_state(comparing=self.comparing.comparing)
         self.lab.show_state()
         self._menus.undo.setEnabled(self.intent.undo_target is not None)

@@ -109,13 +109,25 @@ class Menus:
             action.triggered.connect(lambda *_, name=name: self._take_preset((name, True)))
             self._presets.addAction(action)
 
-    def add_run(self, *, start: Callable[[], None], stop: Callable[[], None], look_closer: Callable[[], None]) -> None:
+    def add_run(
+        self,
+        *,
+        start: Callable[[], None],
+        stop: Callable[[], None],
+        look_closer: Callable[[], None],
+        summarize_memory: Callable[[], None],
+        empty_cache: Callable[[], None],
+    ) -> None:
         self.start = self._add(self._run, "start_action", later("&Start"), start, "F5")
         self.stop = self._add(self._run, "stop_action", later("S&top"), stop, "Shift+F5")
         self._run.addSeparator()
         self._run.setToolTipsVisible(True)
         words = later("&Look closer at a step")
         self.look_closer = self._add(self._run, "look_closer_action", words, look_closer, "Ctrl+L")
+        words = later("&Memory summary…")
+        self.summarize_memory = self._add(self._run, "memory_summary_action", words, summarize_memory, "Ctrl+M")
+        words = later("&Empty the cache")
+        self.empty_cache = self._add(self._run, "empty_cache_action", words, empty_cache, "Ctrl+Alt+M")
 
     def add_runs(self, *, open_stored: Callable[[], None], take_in: Callable[[], None]) -> None:
         self._add(self._runs, "open_stored_action", later("&Open stored runs…"), open_stored, "Ctrl+O")

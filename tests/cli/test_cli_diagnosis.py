@@ -35,8 +35,9 @@ def test_that_a_run_ends_with_its_diagnosis(train: list[str], capsys: pytest.Cap
     assert norms[-1] is None
     assert len(norms) >= 30
     assert "what filled the steps: none was profiled" in found["unknown"]
-    assert main([*train, *explodes]) == 0
+    assert main([*train, *explodes, "--memory-summary"]) == 0
     lines = capsys.readouterr().err.splitlines()
+    assert any("GiB of this machine's memory" in line for line in lines), "asked for by --memory-summary"
     assert any(line.startswith("diagnosis: step ") and "the loss is nan" in line for line in lines)
     assert any(line.startswith("gradient norms until then: ") for line in lines)
     assert any(line.startswith("not known: ") for line in lines)

@@ -1,0 +1,54 @@
+"""What the worker holds of memory, as text to read, to copy and to keep; it blocks nothing."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFontDatabase, QGuiApplication
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+
+from explorer.gui.language import from_below, tr
+from explorer.messages import MemorySummary
+
+SIZE_PX = (760, 560)
+"""torch's table is 75 letters wide."""
+
+
+class MemoryWindow(QDialog):
+    """Shows the newest MemorySummary."""
+
+    again_wanted = Signal()
+    save_wanted = Signal(str)
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setObjectName("memory_window")
+        self.setWindowTitle(tr("Memory"))
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.resize(*SIZE_PX)
+        self._text = QPlainTextEdit()
+        self._text.setObjectName("memory_text")
+        self._text.setReadOnly(True)
+        self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
+        self._text.setAccessibleName(tr("Memory"))
+        row = QHBoxLayout()
+        for name, words, slot in (
+            ("memory_again", tr("Look again"), self.again_wanted.emit),
+            ("memory_copy", tr("Copy"), lambda: QGuiApplication.clipboard().setText(self._text.toPlainText())),
+            ("memory_save", tr("Save…"), lambda: self.save_wanted.emit(self._text.toPlainText())),
+            ("memory_close", tr("Close"), self.close),
+        ):
+            button = QPushButton(words)
+            button.setObjectName(name)
+            button.clicked.connect(lambda _=False, slot=slot: slot())
+            row.addWidget(button)
+        row.insertStretch(1)
+        column = QVBoxLayout(self)
+        column.addWidget(self._text)
+        column.addLayout(row)
+
+    def show_summary(self, summary: MemorySummary) -> None:
+        """Show ``summary`` where the one before stood."""
+        place = self._text.verticalScrollBar().value()
+        self._text.setPlainText("\n".join((*map(from_below, summary.lines), *summary.tables)))
+        self._text.verticalScrollBar().setValue(place)
