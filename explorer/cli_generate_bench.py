@@ -18,7 +18,7 @@ import torch
 
 from explorer.cli_config import changed
 from explorer.config import RunConfig
-from explorer.engine import model
+from explorer.engine import ceilings, kept_ceilings, model
 from explorer.engine.device import environment
 from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
@@ -35,6 +35,8 @@ from explorer.results.environment import DeviceInfo
 from explorer.results.export import Cell, text_writer, write_rows
 from explorer.results.parity import first_difference
 from explorer.results.proof import Profile, short_name
+from explorer.results.token_account import PARTS, TokenAccount, Work, part_bytes, part_us
+from explorer.results.token_account import in_words as account_in_words
 
 STATIC = "kv_cache=static,attention=sdpa,gelu=torch"
 ARMS: Mapping[str, str] = {
@@ -51,6 +53,7 @@ ARMS: Mapping[str, str] = {
 HALF = ("fp16", "bf16")
 EXACT = "generate, fp32"
 """The arm whose greedy tokens the others' are held against."""
+WEIGHT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 KERNELS = 12
 """The longest-running kernels of a token that are listed."""
 
@@ -102,6 +105,7 @@ class Arm:
     """With a profile if asked. Raises BadRequest where it cannot run here."""
     graphed: bool = False
     """Whether a token is a graph: of those, a token is taken apart."""
+    weight_dtype: str = "fp32"
     compiled: bool = False
     """Measured when all the others are: compiling takes longer than they do together."""
 
@@ -156,16 +160,66 @@ def _measure(args: argparse.Namespace) -> None:
         _write(args.csv, rows)
     if args.without_profile or args.tokens <= 2 * PROFILED_TOKENS:
         return
+    ceiling: float | None = None
     for arm, config, row in graphed:  # at the end: the profiler slows what comes after it in a process
-        profile = arm.measure(config, True).profile
+        found = arm.measure(config, True)
+        profile = found.profile
         assert profile is not None
+        if ceiling is None and device.kind == "cuda":
+            ceiling = _copy_gb_per_s(device)
         token_ms = row["token_ms_p50"]
         assert isinstance(token_ms, float)
         profile = dataclasses.replace(profile, step_ms=token_ms * profile.steps)
         row |= _parts(profile)
         say("\n" + _taken_apart(f"{config.batch} rows, {arm.name}", profile))
+        account = _account(found, arm, loaded, args.prompt_tokens, token_us=token_ms * 1e3, ceiling=ceiling)
+        row |= _account_cells(account)
+        if account is not None:
+            say("\n" + account_in_words(account))
         sys.stdout.flush()
         _write(args.csv, rows)
+
+
+def _copy_gb_per_s(device: DeviceInfo) -> float | None:
+    """What a large copy was seen to reach on ``device``, measured now where it never was; None where it cannot be."""
+    try:
+        return (kept_ceilings.known(device) or ceilings.measured(device)).copy_gb_per_s
+    except RuntimeError:
+        return None
+
+
+def _account(
+    found: Speed,
+    arm: Arm,
+    loaded: model.LoadedModel,
+    prompt_tokens: int,
+    *,
+    token_us: float,
+    ceiling: float | None,
+) -> TokenAccount | None:
+    """The profiled tokens of ``found`` by part; None where they were not decoded by this project's kernels."""
+    shape: Any = loaded.model.config
+    parts = part_us(found.executions, layers=shape.n_layer, tokens=PROFILED_TOKENS)
+    if not parts:
+        return None
+    work = Work(
+        rows=found.batch,
+        slots=prompt_tokens + PROFILED_TOKENS + PROFILED_TOKENS // 2,  # the middle one's: as many warmed up before
+        layers=shape.n_layer,
+        width=shape.n_embd,
+        vocabulary=shape.vocab_size,
+        weight_bytes=WEIGHT_BYTES[arm.weight_dtype],
+        number_bytes=max(2, WEIGHT_BYTES[arm.weight_dtype]),
+    )
+    return TokenAccount(token_us=token_us, part_us=parts, part_bytes=part_bytes(work), copy_gb_per_s=ceiling)
+
+
+def _account_cells(account: TokenAccount | None) -> dict[str, Cell]:
+    row: dict[str, Cell] = dict.fromkeys((*(f"{part}_us" for part in PARTS), "limit_us", "bound_by"))
+    if account is not None:
+        row |= {f"{part}_us": us for part, us in account.part_us.items()}
+        row |= {"limit_us": account.limit_us(), "bound_by": account.bound_by}
+    return row
 
 
 def _write(path: Path | None, rows: Sequence[dict[str, Cell]]) -> None:
@@ -208,6 +262,7 @@ def _arms(args: argparse.Namespace, config: RunConfig, loaded: model.LoadedModel
                 settings=",".join(f"{toggle}={level}" for toggle, level in asked.levels),
                 measure=partial(_of_ours, args, loaded, device, asked.levels),
                 graphed=asked.level("decode_graph") == "on",
+                weight_dtype=asked.level("weight_dtype") or "fp32",
             )
         )
     if not args.without_transformers:
@@ -304,7 +359,7 @@ def _row(name: str, settings: str, speed: Speed, differs_at: int | None) -> dict
         "token_ms_p99": _quantile(speed.token_ms, 99),
         "first_difference": differs_at,
     }
-    return row | dict.fromkeys(("busy_us", "gaps_us", "kernels", "launches"))
+    return row | dict.fromkeys(("busy_us", "gaps_us", "kernels", "launches")) | _account_cells(None)
 
 
 def _parts(profile: Profile) -> dict[str, Cell]:

@@ -20,8 +20,9 @@ from transformers.generation.streamers import BaseStreamer
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.proof import own_kernels, traced
 from explorer.engine.tokenizer import StreamDecoder, Tokenizer
-from explorer.engine.trace import read_profile
+from explorer.engine.trace import executions, read_profile
 from explorer.results.proof import Profile
+from explorer.results.token_account import Execution
 
 PROFILED_TOKENS = 16
 
@@ -44,6 +45,8 @@ class Speed:
     """The first row's new tokens, of the last round."""
     profile: Profile | None = None
     """Of ``PROFILED_TOKENS`` decoded tokens, where one was asked for; ``steps`` counts them."""
+    executions: tuple[Execution, ...] = ()
+    """Kernels of those tokens one by one, where they ran on a GPU."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -73,6 +76,7 @@ def of_loop(
         walls.append(wall_s)
         firsts.append(first_token_s)
         token_ms += times
+    profile, found = _profile(loop, statistics.median(token_ms)) if profiled else (None, ())
     return Speed(
         batch=batch,
         new_tokens=new_tokens,
@@ -81,7 +85,8 @@ def of_loop(
         first_token_s=tuple(firsts),
         token_ms=tuple(token_ms),
         tokens=tuple(loop.tokens[0, -new_tokens:].tolist()),
-        profile=_profile(loop, statistics.median(token_ms)) if profiled else None,
+        profile=profile,
+        executions=found,
     )
 
 
@@ -184,7 +189,7 @@ def _quiet_generate(model: GPT2LMHeadModel) -> Iterator[None]:
         settings.eos_token_id, settings.pad_token_id = before
 
 
-def _profile(loop: GenerationLoop, token_ms: float) -> Profile:
+def _profile(loop: GenerationLoop, token_ms: float) -> tuple[Profile, tuple[Execution, ...]]:
     """Profile tokens after the prefill, of ``token_ms`` each without the profiler."""
     device = loop.tokens.device
 
@@ -198,7 +203,7 @@ def _profile(loop: GenerationLoop, token_ms: float) -> Profile:
     loop.step()
     events = traced(decode, device)
     loop.take_text()
-    return read_profile(
+    profile = read_profile(
         events,
         device=device.type,
         workload="generate",
@@ -210,3 +215,4 @@ def _profile(loop: GenerationLoop, token_ms: float) -> Profile:
         own_kernels=own_kernels(),
         tf32_allowed=False,
     )
+    return profile, executions(events)

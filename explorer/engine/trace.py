@@ -14,6 +14,7 @@ from typing import Any
 
 from explorer.config import Workload
 from explorer.results.proof import Kernel, Profile, Tally, Uploads
+from explorer.results.token_account import Execution
 
 Event = Mapping[str, Any]
 
@@ -112,6 +113,16 @@ def read_profile(
         batch_bytes=batch_bytes,
         device_reads=_device_reads(operators, by_kind["cuda_runtime"]),
     )
+
+
+def executions(events: Iterable[Event]) -> tuple[Execution, ...]:
+    """Each execution of a device kernel in a trace's ``events``, in the order in which they began."""
+    found = [
+        Execution(name=event["name"], start_us=float(event["ts"]), end_us=float(event["ts"]) + float(event["dur"]))
+        for event in events
+        if event.get("ph") == "X" and event.get("cat") == "kernel"
+    ]
+    return tuple(sorted(found, key=lambda one: one.start_us))
 
 
 def _nesting(operators: list[Event]) -> tuple[list[float], list[Event]]:

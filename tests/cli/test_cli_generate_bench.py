@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from explorer.cli_generate_bench import main
+from explorer.results.token_account import PARTS
 
 OURS = ["kv_cache=static", "kv_cache=static,decoder=torch,attention=sdpa", "kv_cache=static,decode_graph=on"]
 
@@ -45,6 +46,25 @@ def test_that_a_text_that_parts_from_transformers_says_where(
     printed = capsys.readouterr().out
     assert printed.rstrip().endswith("token 0")
     assert "compiled" not in printed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "rows"), [("bf16", "1"), ("int8", "1"), ("bf16", "3")])
+def test_that_a_token_of_our_kernels_is_accounted_for_by_part(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, rows: str
+) -> None:
+    file = tmp_path / "bench.csv"
+    settings = f"kv_cache=static,attention=sdpa,decoder=triton,decode_graph=on,weight_dtype={dtype}"
+    asked = ["--model", str(tiny_model), "--without-transformers", "--set", settings, "--batch", rows]
+    assert main([*asked, "--prompt-tokens", "5", "--tokens", "40", "--rounds", "3", "--csv", str(file)]) == 0
+    with file.open(newline="") as text:
+        (row,) = csv.DictReader(text)
+    parts = [float(row[f"{part}_us"]) for part in PARTS if row[f"{part}_us"]]
+    assert len(parts) == 8 + (rows != "1")
+    assert min(parts) > 0
+    assert sum(parts) == pytest.approx(float(row["busy_us"]), rel=0.02)  # copies of tokens to the host apart
+    assert 0 < float(row["limit_us"]) < sum(parts)
+    assert row["bound_by"] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("wrong", "words"), [(["--rounds", "0"], "at least 1"), (["--set", "speed=11"], "speed")])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from explorer.engine.trace import read_profile
+from explorer.engine.trace import executions, read_profile
 from explorer.results.proof import Kernel, Profile, Tally
+from explorer.results.token_account import Execution
 
 
 def event(kind: str, name: str, ts: float, dur: float, tid: int = 1, **args: Any) -> dict[str, Any]:
@@ -56,6 +57,14 @@ def test_that_the_gpu_is_busy_while_anything_runs_on_any_stream() -> None:
     assert profile.kernels == (
         Kernel(name="gemm", count=2, total_us=20.0),
         Kernel(name="inside", count=1, total_us=1.0),
+    )
+
+
+def test_that_kernels_are_listed_one_by_one_as_they_began() -> None:
+    events = [kernel("late", 9.0, 2.0, 1), event("gpu_memcpy", "Memcpy", 1.0, 1.0), kernel("early", 3.0, 8.0, 2)]
+    assert executions([*events, operator("aten::mm", 0.0, 1.0), {"ph": "s", "cat": "kernel", "ts": 0.0}]) == (
+        Execution(name="early", start_us=3.0, end_us=11.0),
+        Execution(name="late", start_us=9.0, end_us=11.0),
     )
 
 
