@@ -14,7 +14,7 @@ from explorer.cli_series import add_series, conduct, write_csv
 from explorer.config import RunConfig
 from explorer.experiments.series import Series, must_run
 from explorer.experiments.steps import Steps
-from explorer.experiments.sweep import sweep
+from explorer.experiments.sweep import sweep, whole_numbers
 from explorer.optimizations import registry
 from explorer.results import export
 from explorer.results.environment import Environment
@@ -108,6 +108,6 @@ def _numbers(text: str) -> list[int]:
         argparse.ArgumentTypeError: something else.
     """
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give whole numbers such as 1,2,4,8") from None
+        return whole_numbers(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -52,6 +52,18 @@ def sweep(
     return lines
 
 
+def whole_numbers(text: str) -> list[int]:
+    """The numbers of ``text``, behind commas.
+
+    Raises:
+        ValueError: something else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise ValueError(f"{text!r} is not allowed; give whole numbers such as 1,2,4,8")
+    return [int(part) for part in parts]
+
+
 def _between(line: SeqPoints) -> int | None:
     """The batch to probe next for the largest that fits; None where that is known, or every batch fitted."""
     if line.too_large is None or line.exact:

@@ -39,7 +39,7 @@ from explorer.messages import (
     WorkerLost,
     WorkerReady,
 )
-from explorer.results.log import RunLog
+from explorer.results.log import RunLog, RunRecord
 
 State = Literal["absent", "starting", "ready", "running", "stopping"]
 DRAIN_EVERY_MS = 100
@@ -161,9 +161,15 @@ class Bridge(QObject):
         """Begin runs of an experiment in the log, and return their ids."""
         ids = tuple(self.number_run() for _ in configs)
         for run_id, config in zip(ids, configs, strict=True):
-            self._recorder.begin_run(self._log.begin_run(run_id, config))
-        self._run_id = ids[-1]
+            self.begin_run(run_id, config)
         return ids
+
+    def begin_run(self, run_id: int, config: RunConfig) -> RunRecord:
+        """Begin the run of an experiment that ``number_run`` gave this id in the log."""
+        record = self._log.begin_run(run_id, config)
+        self._recorder.begin_run(record)
+        self._run_id = run_id
+        return record
 
     def number_run(self) -> int:
         """The id of one more run of the log; a stored one has it while another may be going."""

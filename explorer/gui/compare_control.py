@@ -145,7 +145,7 @@ class CompareControl(QObject):
             )
             return
         if self._bridge.experimenting:
-            words = tr("The lab is going, and a comparison needs the device to itself: stop it first (Shift+F5).")
+            words = tr("An experiment is going, and a comparison needs the device to itself: stop it first (Shift+F5).")
             self._messages.show_message(words, severity="warning")
             return
         if self._bridge.going:

@@ -162,6 +162,13 @@ class Exporter:
 
     def export_lab(self, rows: Sequence[Mapping[str, Cell]]) -> None:
         """One row a variant, the same as ``main.py kernels`` writes."""
+        self._export_rows(tr("Export the lab"), "lab.csv", rows, tr("the lab's table"))
+
+    def export_series(self, kind: str, rows: Sequence[Mapping[str, Cell]]) -> None:
+        """The rows of a ladder, sweep or attribution, the same as the command line writes."""
+        self._export_rows(tr("Export the table"), f"{kind}.csv", rows, tr("the table"))
+
+    def _export_rows(self, title: str, name: str, rows: Sequence[Mapping[str, Cell]], what: str) -> None:
         if not rows:
             self._messages.show_message(tr("There is nothing to export yet: measure first."), severity="warning")
             return
@@ -170,7 +177,7 @@ class Exporter:
             with replaced(path) as file, text_writer(file) as text:
                 write_rows(text, rows)
 
-        self._save(tr("Export the lab"), "lab.csv", write, tr("the lab's table"), filters="CSV (*.csv)")
+        self._save(title, name, write, what, filters="CSV (*.csv)")
 
     def _export(self, title: str, name: str, write: Callable[[Path], None], what: str) -> None:
         if not any(run.segments for run in self._log.runs):

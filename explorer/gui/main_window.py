@@ -33,6 +33,8 @@ from explorer.gui.preset_control import PresetControl
 from explorer.gui.run_bar import RunBar
 from explorer.gui.run_control import RunControl
 from explorer.gui.runs_table import RunsTable
+from explorer.gui.series_control import SeriesControl
+from explorer.gui.series_panel import SeriesPanel
 from explorer.gui.settings import LanguageChoice, Settings, ThemeChoice, default_config
 from explorer.gui.status_bar import StatusBar
 from explorer.gui.stored_control import StoredControl
@@ -81,6 +83,7 @@ class MainWindow(QMainWindow):
             diagnosis=DiagnosisPanel(),
             overview=OverviewPanel(self.log, runs.selected, runs.colour),
             lab=LabPanel(),
+            series=SeriesPanel(),
             runs=runs,
             status=StatusBar(),
         )
@@ -114,6 +117,18 @@ class MainWindow(QMainWindow):
             self.log,
             device=self.control.device,
             show_panel=lambda: self._bring_up(self._diagnosis_dock),
+        )
+        self.panels.series.take(settings.series())
+        self.series = SeriesControl(
+            self.panels.series,
+            self.intent,
+            self.bridge,
+            self.messages,
+            self.log,
+            self.stored.recorder,
+            folder=None if store is None else store.parent,
+            show_panel=lambda: self._views.show_view(self.panels.series),
+            runs_changed=runs.refresh,
         )
         self.presets = PresetControl(
             self.panels.toggles.presets,
@@ -182,6 +197,7 @@ class MainWindow(QMainWindow):
             self.comparing,
             self.lab,
             self.diagnosing,
+            self.series,
             self.storing,
         ):
             part.reword()
@@ -190,6 +206,7 @@ class MainWindow(QMainWindow):
         if not self._closed:
             self._closed = True
             self._settings.remember_config(self.intent.config)
+            self._settings.remember_series(self.panels.series.values())
             self._settings.remember_layout(self.saveGeometry(), self.saveState())
             self._settings.save()
             self.hide()  # at once, while the worker takes its last second
@@ -208,6 +225,7 @@ class MainWindow(QMainWindow):
         self._views.add(self.panels.compare, later("Compare"))
         self._views.add(self.panels.overview, later("Overview"))
         self._views.add(self.panels.lab, later("Lab"))
+        self._views.add(self.panels.series, later("Series"))
         self.setCentralWidget(self._views)
         self._text_dock = self._dock("text_dock", later("Text"), self.panels.text)
         self._diagnosis_dock = self._dock("diagnosis_dock", later("Diagnosis"), self.panels.diagnosis)
@@ -299,6 +317,11 @@ class MainWindow(QMainWindow):
             export=lambda: exporter.export_comparison(self.comparing.record),
         )
 
+        menus.add_series(show=self.series.show)
+        self.panels.series.export_wanted.connect(
+            lambda kind: exporter.export_series(kind, self.panels.series.pages[kind].rows)
+        )
+
         def export_lab() -> None:
             exporter.export_lab(self.lab.cells)
 
@@ -337,6 +360,7 @@ class MainWindow(QMainWindow):
         self._menus.allow(self._menus.empty_cache, self.memory.obstacle_to_emptying())
         self.panels.pins.show_state(comparing=self.comparing.comparing)
         self.lab.show_state()
+        self.series.show_state()
         self._menus.undo.setEnabled(self.intent.undo_target is not None)
         self._menus.redo.setEnabled(self.intent.redo_target is not None)
         if self.bridge.going:
@@ -360,3 +384,4 @@ class MainWindow(QMainWindow):
         self.panels.overview.apply_theme(dark)
         self.panels.lab.apply_theme(dark)
         self.panels.diagnosis.apply_theme(dark)
+        self.panels.series.apply_theme(dark)

@@ -8,6 +8,7 @@ from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QMenu
 
 from explorer.gui.language import later
+from explorer.gui.series_page import Kind
 from explorer.gui.settings import LanguageChoice, ThemeChoice
 from explorer.gui.views import Views
 from explorer.gui.wording import keep
@@ -152,6 +153,14 @@ class Menus:
         menu.addSeparator()
         self._add(menu, "copy_verdict_action", later("Co&py the verdict"), copy, "Ctrl+Alt+C")
         self._add(menu, "export_comparison_action", later("&Export the comparison…"), export, "Ctrl+Alt+E")
+
+    def add_series(self, *, show: Callable[[Kind], None]) -> None:
+        """Into the compare menu."""
+        menu = self._compare
+        menu.addSeparator()
+        self._add(menu, "ladder_action", later("&Ladder…"), lambda: show("ladder"), "Shift+F6")
+        self._add(menu, "sweep_action", later("Sw&eep over batch and length…"), lambda: show("sweep"), "Ctrl+F6")
+        self._add(menu, "attribution_action", later("A&ttribution…"), lambda: show("attribution"), "Ctrl+Shift+F6")
 
     def add_lab(self, *, start: Callable[[], None], export: Callable[[], None]) -> None:
         self.start_lab = self._add(self._lab, "start_lab_action", later("&Measure the kernels"), start, "F7")

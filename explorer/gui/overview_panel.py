@@ -5,24 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtGui import QColor, QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QHBoxLayout,
-    QHeaderView,
     QLabel,
     QPushButton,
     QSizePolicy,
-    QTableWidget,
-    QTableWidgetItem,
     QVBoxLayout,
     QWidget,
 )
 
-from explorer.gui.language import from_below, tr
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.overview_plots import BarsPlot, FrontPlot
-from explorer.gui.palette import NOTHING, si_number, tabular
+from explorer.gui.palette import NOTHING, si_number
+from explorer.gui.result_table import ResultTable
 from explorer.gui.wording import keep
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.log import RunLog
@@ -51,19 +48,8 @@ class OverviewPanel(QWidget):
         self._colour = colour
         self._shown: tuple[Entry, ...] = ()
         self.bars, self.front = BarsPlot(), FrontPlot()
-        self.table = QTableWidget()
-        self.table.setObjectName("overview_table")
-        keep(self.table.setAccessibleName, "Runs side by side")
-        self.table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        self.table.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
-        self.table.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self.table.setShowGrid(False)
-        self.table.setAlternatingRowColors(True)
-        self.table.verticalHeader().hide()
-        self.table.setFont(tabular(self.font()))
-        self.table.verticalHeader().setDefaultSectionSize(self.table.fontMetrics().height() + 8)
+        self.table = ResultTable(name="overview_table", title=later("Runs side by side"), words=1)
         self.table.setFixedHeight(TABLE_HEIGHT_PX)
-        self.table.setWordWrap(False)
         self._note = QLabel()
         self._note.setObjectName("overview_note")
         self._note.setProperty("role", "small")
@@ -131,19 +117,7 @@ class OverviewPanel(QWidget):
         self.bars.show_entries(self._shown, colours)
         self.front.show_entries(self._shown, colours)
         header, *rows = self._cells()
-        self.table.setColumnCount(len(header))
-        self.table.setHorizontalHeaderLabels(header)
-        self.table.setRowCount(len(rows))
-        for number, (row, one) in enumerate(zip(rows, self._shown, strict=True)):
-            for column, text in enumerate(row):
-                item = QTableWidgetItem(text)
-                side = Qt.AlignmentFlag.AlignLeft if column == 1 else Qt.AlignmentFlag.AlignRight
-                item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
-                item.setToolTip(f"{one.name} {from_below(one.label)}")
-                self.table.setItem(number, column, item)
-        for column in range(len(header)):
-            mode = QHeaderView.ResizeMode.Stretch if column == 1 else QHeaderView.ResizeMode.ResizeToContents
-            self.table.horizontalHeader().setSectionResizeMode(column, mode)
+        self.table.show_rows(header, rows, [f"{one.name} {from_below(one.label)}" for one in self._shown])
         self._note.setText(self._note_words())
 
     def _cells(self) -> list[list[str]]:

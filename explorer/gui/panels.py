@@ -12,6 +12,7 @@ from explorer.gui.pin_bar import PinBar
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.run_bar import RunBar
 from explorer.gui.runs_table import RunsTable
+from explorer.gui.series_panel import SeriesPanel
 from explorer.gui.status_bar import StatusBar
 from explorer.gui.text_panel import TextPanel
 from explorer.gui.toggles_panel import TogglesPanel
@@ -28,6 +29,7 @@ class Panels:
     compare: ComparePanel
     overview: OverviewPanel
     lab: LabPanel
+    series: SeriesPanel
     text: TextPanel
     diagnosis: DiagnosisPanel
     runs: RunsTable

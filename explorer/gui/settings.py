@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from PySide6.QtCore import QByteArray, QSettings
 
@@ -85,6 +85,14 @@ class Settings:
         except (ValueError, TypeError, AttributeError):
             return {}
 
+    def series(self) -> dict[str, Any]:
+        """What ladder, sweep and attribution were asked for, by their names."""
+        try:
+            values = json.loads(str(self._store.value("series", "{}")))
+        except ValueError:
+            return {}
+        return values if isinstance(values, dict) else {}
+
     def language(self) -> LanguageChoice:
         value = self._store.value("language", "system")
         return next((choice for choice in LANGUAGE_CHOICES if choice == value), "system")
@@ -104,6 +112,9 @@ class Settings:
 
     def remember_presets(self, presets: Mapping[str, tuple[tuple[str, str], ...]]) -> None:
         self._store.setValue("presets", json.dumps({name: dict(levels) for name, levels in presets.items()}))
+
+    def remember_series(self, values: Mapping[str, Any]) -> None:
+        self._store.setValue("series", json.dumps(values))
 
     def remember_language(self, choice: LanguageChoice) -> None:
         self._store.setValue("language", choice)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QTabBar, QVBoxLayout, QWidget
 
 from explorer.gui.language import tr
@@ -19,8 +18,7 @@ class Views(QWidget):
         self._tabs.setObjectName("view_tabs")
         self._tabs.setDrawBase(False)
         self._tabs.setExpanding(False)
-        self._tabs.setUsesScrollButtons(False)
-        self._tabs.setElideMode(Qt.TextElideMode.ElideRight)  # what stands beside them must not lie over them
+        self._tabs.setUsesScrollButtons(True)  # what stands beside them must not lie over them
         self._stack = QStackedWidget()
         self._stack.setObjectName("views")
         self._tabs.currentChanged.connect(self._stack.setCurrentIndex)

@@ -147,6 +147,11 @@ QUIET_WORDS = {
     "warm-up",
     "first token",
     "not proven",  # of results: from_below says them
+    "not checked",
+    "beside all others",
+    "beside another",
+    "main effect",
+    "less together",
     "outside tolerance",
     "out of memory",
     "no difference shown",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from explorer.gui.language import catalogue
 from explorer.results.attribution import Setting, Times, effects
 from explorer.results.attribution_words import attribution_words
 
@@ -34,3 +35,21 @@ def test_that_of_three_each_is_told_beside_each_other_one_and_beside_all() -> No
     )
     assert told[2].startswith("c gives -20.0% (-20.0% to -20.0%) alone, ")
     assert len(told) == 3
+
+
+def test_that_every_sentence_has_chinese_words() -> None:
+    said: list[str] = []
+
+    def say(words: str, **values: object) -> str:
+        said.append(words)
+        return words.format(**values)
+
+    made = times({"": 109.0, "a": 100.0, "b": 80.0, "a b": 80.0})
+    attribution_words(effects(made, ("a", "b")), floor=0.005, say=say)
+    attribution_words(
+        effects(times({"": 9, "a": 8, "b": 7, "c": 6, "a b": 5, "a c": 5, "b c": 5, "a b c": 4}), "abc"),
+        floor=0.0,
+        say=say,
+    )
+    missing = set(said) - catalogue("zh_CN").keys()
+    assert not missing, missing

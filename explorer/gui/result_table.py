@@ -1,0 +1,54 @@
+"""A table that only shows: rows of finished words, figures to the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
+
+from explorer.gui.palette import tabular
+from explorer.gui.wording import keep
+
+
+class ResultTable(QTableWidget):
+    """``title``: an English literal, for a screen reader. ``words``: the column of words, as wide as there is room.
+
+    ``whole``: where there is too little, that column stays as wide as its words, and the table can be scrolled.
+    """
+
+    def __init__(
+        self, *, name: str, title: str, words: int, whole: bool = False, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._words = words
+        self._whole = whole
+        self.setObjectName(name)
+        keep(self.setAccessibleName, title)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        self.setSelectionMode(QAbstractItemView.SelectionMode.NoSelection)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setShowGrid(False)
+        self.setAlternatingRowColors(True)
+        self.verticalHeader().hide()
+        self.setFont(tabular(self.font()))
+        self.verticalHeader().setDefaultSectionSize(self.fontMetrics().height() + 8)
+        self.setWordWrap(False)
+
+    def show_rows(self, header: Sequence[str], rows: Sequence[Sequence[str]], tips: Sequence[str]) -> None:
+        """Show ``rows`` under ``header``, each with its tooltip."""
+        self.setColumnCount(len(header))
+        self.setHorizontalHeaderLabels(list(header))
+        self.setRowCount(len(rows))
+        for number, (row, tip) in enumerate(zip(rows, tips, strict=True)):
+            for column, text in enumerate(row):
+                item = QTableWidgetItem(text)
+                side = Qt.AlignmentFlag.AlignLeft if column == self._words else Qt.AlignmentFlag.AlignRight
+                item.setTextAlignment(side | Qt.AlignmentFlag.AlignVCenter)
+                item.setToolTip(tip)
+                self.setItem(number, column, item)
+        self.horizontalHeader().setStretchLastSection(self._whole)
+        for column in range(len(header)):
+            stretches = column == self._words and not self._whole
+            mode = QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.ResizeToContents
+            self.horizontalHeader().setSectionResizeMode(column, mode)

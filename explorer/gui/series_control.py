@@ -1,0 +1,240 @@
+"""Ladder, sweep and attribution in the window: what the person asks for, what the worker measures, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer
+
+from explorer.experiments.compare import Limits
+from explorer.experiments.keeping import Keeping
+from explorer.experiments.kept import conditions
+from explorer.experiments.plans import Plan
+from explorer.experiments.recorder import Recorder
+from explorer.experiments.series import Series
+from explorer.experiments.single import WorkerGone
+from explorer.experiments.steps import Steps
+from explorer.experiments.yardsticks import yardsticks
+from explorer.gui import hints
+from explorer.gui.bridge import Bridge
+from explorer.gui.intent import Intent
+from explorer.gui.language import from_below, tr
+from explorer.gui.long_work import KeptFiles, Parts
+from explorer.gui.message_bar import MessageBar
+from explorer.gui.series_page import Kind, SeriesPage
+from explorer.gui.series_panel import SeriesPanel
+from explorer.messages import BlockEnded, Progress
+from explorer.results.blocks import Blocks
+from explorer.results.environment import Environment
+from explorer.results.log import RunLog
+
+CLOCK_MS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How an experiment ended: what went wrong, in words, or nothing."""
+
+    why: str = ""
+
+
+class SeriesControl(QObject):
+    """Connects panel, intent and bridge."""
+
+    block_s = 2.0
+    """Least seconds a block."""
+
+    def __init__(
+        self,
+        panel: SeriesPanel,
+        intent: Intent,
+        bridge: Bridge,
+        messages: MessageBar,
+        log: RunLog,
+        recorder: Recorder,
+        *,
+        folder: Path | None,
+        show_panel: Callable[[], None],
+        runs_changed: Callable[[], None],
+    ) -> None:
+        """``folder``: where what was measured is kept; None: nowhere beyond this window."""
+        super().__init__(messages)
+        self._panel = panel
+        self._intent = intent
+        self._bridge = bridge
+        self._messages = messages
+        self._log = log
+        self._recorder = recorder
+        self._show_panel = show_panel
+        self._runs_changed = runs_changed
+        self._kept = KeptFiles(folder, self._not_kept)
+        self._measuring: Kind | None = None
+        self._plan: Plan | None = None
+        self._ids: set[int] = set()
+        self._parts = Parts()
+        self._activity = ""
+        self._clock = QTimer(self)
+        self._clock.setInterval(CLOCK_MS)
+        self._clock.timeout.connect(self._show_progress)
+        panel.start_wanted.connect(self.start)
+        panel.stop_wanted.connect(bridge.stop)
+        intent.changed.connect(self._suggest)
+        bridge.worker_ready.connect(self._suggest)
+        bridge.progress.connect(self._progress)
+        bridge.block_ended.connect(self._block)
+        bridge.segment_started.connect(lambda _: self._runs_changed())
+        bridge.experiment_ended.connect(self._ended)
+
+    @property
+    def measuring(self) -> Kind | None:
+        """The experiment that is going, if it is one of these."""
+        return self._measuring if self._bridge.experimenting else None
+
+    def show(self, kind: Kind) -> None:
+        """Bring the page of ``kind`` to the front."""
+        self._show_panel()
+        self._panel.show_page(kind)
+
+    def show_state(self) -> None:
+        """Let those buttons be pressed that do something."""
+        self._panel.show_state(going=self._bridge.going, measuring=self.measuring)
+
+    def reword(self) -> None:
+        """Show the panel in the language of the moment."""
+        self._panel.reword()
+        if self.measuring is not None:
+            self._show_progress()
+
+    def start(self, kind: Kind) -> None:
+        """Measure what the page of ``kind`` asks for, or say why not."""
+        here = self._log.environment
+        if self._bridge.going or here is None:
+            words = tr("An experiment needs the worker to itself: stop what is going first (Shift+F5).")
+            self._messages.show_message(
+                words if here is not None else tr("The worker has not yet said what can run here."), severity="warning"
+            )
+            return
+        page = self._panel.pages[kind]
+        try:
+            plan = page.plan(self._intent.config, here.device(self._intent.config.device))
+            series = self._series(kind, page, plan, here)
+        except (ValueError, OSError) as error:
+            self._messages.show_message(tr("Not measured: {why}", why=from_below(str(error))), severity="problem")
+            return
+        self._measuring, self._plan, self._ids = kind, plan, set()
+        self._parts, self._activity = Parts(), tr("Waiting for the worker to start…")
+        self._messages.clear()
+        self.show(kind)
+        page.show_found(None, [], plan.toggles)
+        held = yardsticks(plan.base, here, block_s=self.block_s)
+
+        def on_found(found: Any) -> None:
+            page.show_found(found, plan.rows(found, held), plan.toggles)
+
+        self._bridge.conduct(self._steps(plan, series, on_found))
+        self._clock.start()
+        self._show_progress()
+
+    def _series(self, kind: Kind, page: SeriesPage, plan: Plan, here: Environment) -> Series:
+        keeping = Keeping(self._recorder, here, block_s=self.block_s, begin_run=self._bridge.begin_run)
+        return Series(
+            kept=self._kept.of(
+                kind,
+                conditions(plan.base, here, block_s=self.block_s),
+                about=plan.base.to_dict(),
+                go_on=page.go_on.isChecked(),
+            ),
+            limits=Limits(budget_s=page.budget.value()),
+            block_s=self.block_s,
+            download=False,
+            asked_to_stop=self._bridge.asked_to_stop,
+            on_part=self._begin_part,
+            on_pair=self._pair,
+            ids=iter(self._run_id, None),
+            work_ids=iter(self._work_id, None),
+            on_begin=keeping.begin,
+            on_compared=keeping.end,
+        )
+
+    def _steps(self, plan: Plan, series: Series, on_found: Callable[[Any], None]) -> Steps[Ended]:
+        try:
+            on_found((yield from plan.run(series, on_found)))
+        except WorkerGone as error:
+            return Ended(why=str(error))
+        return Ended()
+
+    def _run_id(self) -> int:
+        run_id = self._bridge.number_run()
+        self._ids.add(run_id)
+        return run_id
+
+    def _work_id(self) -> int:
+        run_id = self._bridge.reserve_id()
+        self._ids.add(run_id)
+        return run_id
+
+    def _suggest(self, *_: object) -> None:
+        if self._log.environment is None:
+            return
+        config = self._intent.config
+        try:
+            device = self._log.environment.device(config.device)
+        except ValueError:
+            return  # said where the device is chosen
+        for page in self._panel.pages.values():
+            page.suggest(config, device)
+
+    def _not_kept(self, why: str) -> None:
+        self._messages.show_message(
+            tr("Measured on, but not kept for another time: {why}", why=from_below(why)), severity="warning"
+        )
+
+    # ---- from the worker
+
+    def _begin_part(self, name: str, left: int) -> None:
+        self._parts.begin(name, left)
+        self._activity = ""
+        self._show_progress()
+
+    def _progress(self, event: Progress) -> None:
+        if event.run_id in self._ids:
+            self._activity = hints.progress(event)
+            self._show_progress()
+
+    def _block(self, event: BlockEnded) -> None:
+        if event.run_id in self._ids:
+            self._activity = tr("measuring by turns")
+            self._runs_changed()
+
+    def _pair(self, blocks: Blocks) -> None:
+        interval = blocks.interval()
+        if interval is not None:
+            self._activity = tr(
+                "{count} pairs: {ratio}x ({low} – {high})",
+                count=interval.n_pairs,
+                ratio=f"{interval.ratio:.3f}",
+                low=f"{interval.low:.3f}",
+                high=f"{interval.high:.3f}",
+            )
+            self._show_progress()
+
+    def _ended(self, outcome: object) -> None:
+        if self._measuring is None:
+            return  # another experiment's end
+        page = self._panel.pages[self._measuring]
+        self._measuring = None
+        self._clock.stop()
+        page.show_progress(tr("{count} rows", count=len(page.rows)) if page.rows else "")
+        self._runs_changed()
+        if isinstance(outcome, Ended) and outcome.why:
+            self._messages.show_message(tr("It ended: {why}", why=from_below(outcome.why)), severity="problem")
+
+    def _show_progress(self) -> None:
+        if self._measuring is None:
+            return
+        left = tr("{count} left to do", count=self._parts.left) if self._parts.left else ""
+        told = (from_below(self._parts.name), self._activity, left, self._parts.time_left())
+        self._panel.pages[self._measuring].show_progress(" · ".join(filter(None, told)))
