@@ -37,6 +37,25 @@ class Problem:
         return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parked:
+    """Before a change that may cost the process, the state of a run in training was written to a file.
+
+    An event; in a Start it says where to go on.
+    """
+
+    run_id: int
+    path: str
+    config: RunConfig
+    """With which the run can go on from there: that of before the change."""
+    changes: tuple[str, ...]
+    """What was about to change, in words."""
+    step: int
+    """The next one."""
+    segments: int
+    """How many there are with the one that begins with the change."""
+
+
 # ---- commands: to the worker
 
 
@@ -55,6 +74,10 @@ class Start:
     """Folder that the trained model is written to when its steps are done, or stopped; empty: it is not written."""
     summarize_memory: bool = False
     """Say what is held, as SummarizeMemory does, after the last step."""
+    park_to: str = ""
+    """File that the state is written to before a change that may cost the process; empty: it is not written."""
+    parked: Parked | None = None
+    """What to go on from, ``config`` being that of before the change; None: from the beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +316,8 @@ class Refused:
     run_id: int
     config: RunConfig
     problem: Problem
+    resumed: bool = False
+    """Whether it goes on from what it had parked, in a segment of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +359,7 @@ Event = (
     | Note
     | SegmentStarted
     | Samples
+    | Parked
     | BlockEnded
     | ParityChecked
     | Profiled

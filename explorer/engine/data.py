@@ -99,6 +99,17 @@ class Batches:
         self._batch, self._seq = batch, seq
         self._begin()
 
+    @property
+    def index(self) -> int:
+        """The i of the next batch."""
+        return self._index
+
+    def skip_to(self, index: int) -> None:
+        """The next batch is i = ``index``."""
+        self.close()
+        self._index = index
+        self._begin()
+
     def load_by(self, loading: DataLoading) -> None:
         """From the next batch on come to a CUDA device by ``loading``; i goes on. On the CPU nothing is copied."""
         if loading != self._loading:

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
+from explorer.engine.resuming import ResumingWorker
 from explorer.engine.runner import Runner
 from explorer.messages import Command, Event, Shutdown, WorkerLost
 
@@ -49,13 +50,16 @@ class Worker(Protocol):
         """
         ...
 
+    @property
+    def process_id(self) -> int: ...
 
-def open_worker(*, in_process: bool = False) -> Worker:
+
+def open_worker(*, in_process: bool = False) -> ResumingWorker:
     """Start a worker; its first event is WorkerReady.
 
     Call it on the main thread: on Linux the process is bound to the life of the thread that starts it.
     """
-    return ThreadWorker() if in_process else ProcessWorker()
+    return ResumingWorker(ThreadWorker if in_process else ProcessWorker)
 
 
 class _Inbox:
@@ -88,6 +92,10 @@ class ThreadWorker:
             self._runner.serve()
         except Exception as error:
             self._inbox.put(WorkerLost(exit_code=None, last_words=f"{type(error).__name__}: {error}"))
+
+    @property
+    def process_id(self) -> int:
+        return os.getpid()
 
     @property
     def alive(self) -> bool:

@@ -22,6 +22,7 @@ from explorer.messages import (
     Compare,
     EmptyCache,
     Event,
+    Parked,
     Reconfigure,
     Refused,
     Save,
@@ -50,7 +51,9 @@ class LiveRun(Task):
         super().__init__(start, flag, commands, emit, here)
         self._id = start.run_id
         self._steps_wanted = start.steps
-        self._segments = 0
+        self._park_to = start.park_to
+        self._parked = start.parked
+        self._segments = 0 if start.parked is None else start.parked.segments
         self._save_to = start.save_to
         self._saves: list[str] = []
         """Folders that the model is to be written to at the next step boundary."""
@@ -62,7 +65,9 @@ class LiveRun(Task):
             saving.check(self._config, Path(self._save_to))
         self._look_at(device)
         with self._open(self._config, device) as session:
-            self._begin_segment(session, ())
+            if self._parked is not None:
+                session.unpark(Path(self._parked.path))
+            self._begin_segment(session, () if self._parked is None else ("resumed",))
             try:
                 outcome = self._steps(session)
                 if self._save_to:
@@ -135,12 +140,33 @@ class LiveRun(Task):
         self._send_held()
         self._before, self._config = before, config
         session.change_to(config)
+        if self._park_to and registry.may_cost_process(config):
+            self._park(session, before, config)
         try:
             self._begin_segment(session, registry.changes(before, config))
         except ValueError as error:
             session.change_to(before)
             self._begin_segment(session, ())
             self._emit(Refused(run_id=self._id, config=before, problem=describe(error, wanted)))
+
+    def _park(self, session: Session, before: RunConfig, config: RunConfig) -> None:
+        """Write the state to a file, from which another process can go on with ``before``."""
+        self._report("writing the run's state to a file", None, None, "")
+        try:
+            session.park(Path(self._park_to))
+        except RuntimeError as error:
+            self._note(f"the run's state could not be written aside: {error}", self._id)
+            return
+        self._emit(
+            Parked(
+                run_id=self._id,
+                path=self._park_to,
+                config=before,
+                changes=registry.changes(before, config),
+                step=session.loop.next_step,
+                segments=self._segments + 1,
+            )
+        )
 
     def _sample(self, session: Session) -> None:
         """Have the model in training write a text, outside of what is timed."""

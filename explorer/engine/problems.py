@@ -41,10 +41,15 @@ def describe(
         case ValueError():
             return Problem(what="This cannot run", why=str(error), detail=detail, bad_request=True)
         case _:
-            text = str(error).strip()
             return Problem(
                 what="The run failed",
-                why=f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}",
+                why=f"{type(error).__name__}: {_first_words(str(error))}",
                 remedy="The details name the place; end the worker if the next run fails too.",
                 detail=detail,
             )
+
+
+def _first_words(text: str) -> str:
+    """The first line; with the next where it only announces it, as torch.compile does: "backend='inductor' raised:"."""
+    first, *rest = text.strip().splitlines() or ["no message"]
+    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first

@@ -12,7 +12,7 @@ from types import TracebackType
 import torch
 
 from explorer.config import RunConfig
-from explorer.engine import data, model, saving
+from explorer.engine import data, model, parking, saving
 from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.no_waits import no_waits
@@ -192,6 +192,19 @@ class Session:
             saving.save(self.run.model, self._tokenizer, folder)
         finally:
             self.loop.go_on()
+
+    def park(self, path: Path) -> None:
+        """Write the state of the training to ``path``. Every toggle must have been left: see ``change_to``.
+
+        Raises:
+            RuntimeError: the disk is full or fails.
+        """
+        parking.park(self.run, path, step=self.loop.next_step, batch=self.batches.index)
+
+    def unpark(self, path: Path) -> None:
+        """Go on from what ``park`` wrote, of the same run; before the first segment begins."""
+        self.loop.next_step, batch = parking.unpark(self.run, path)
+        self.batches.skip_to(batch)
 
     def accept(self, config: RunConfig) -> RunConfig:
         """``config`` as ``change_to`` will take it.

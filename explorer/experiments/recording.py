@@ -12,6 +12,7 @@ from explorer.messages import (
     MemorySummary,
     Note,
     ParityChecked,
+    Parked,
     Profiled,
     Progress,
     Refused,
@@ -53,7 +54,7 @@ def record(log: RunLog, event: Event) -> None:
                     log.end(run.run_id, "failed", _lost(event))
         case RunEnded() | Note():
             pass  # Of checks, which are no runs.
-        case Progress() | Refused() | Saved() | BlockEnded() | ParityChecked() | Profiled() | Benched():
+        case Progress() | Parked() | Refused() | Saved() | BlockEnded() | ParityChecked() | Profiled() | Benched():
             pass  # Passing states: shown, not kept.
         case MemorySummary() | CacheEmptied():
             pass  # Of the process, not of a run.

@@ -118,6 +118,8 @@ class _Drive:
                 self._seen += sum(sample.segment == self._segment for sample in event.samples)
                 if self._seen >= self._steps_each:
                     self._move_on()
+            case Refused() if event.resumed:
+                self._segment, self._seen = self._segment + 1, 0  # as long as was asked for, with what it had before
             case Refused():
                 self._worker.send(Stop(run_id=self._id))
                 return RunEnded(run_id=self._id, outcome="failed", problem=event.problem)

@@ -9,7 +9,8 @@ from typing import Any, Literal, assert_never
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from explorer.config import RunConfig
-from explorer.engine.isolation import Worker, open_worker
+from explorer.engine.isolation import open_worker
+from explorer.engine.resuming import ENDED_BY_HAND, ResumingWorker
 from explorer.experiments.recorder import Recorder
 from explorer.experiments.recording import record
 from explorer.experiments.stall import StallWatch
@@ -24,6 +25,7 @@ from explorer.messages import (
     MemorySummary,
     Note,
     ParityChecked,
+    Parked,
     Profiled,
     Progress,
     Reconfigure,
@@ -45,7 +47,6 @@ State = Literal["absent", "starting", "ready", "running", "stopping"]
 DRAIN_EVERY_MS = 100
 # A stop is read between steps: one that is this late has a long step (a compilation, a huge batch) before it.
 STOP_PATIENCE_MS = 2000
-ENDED_BY_HAND = "it was ended by hand"
 
 
 class Bridge(QObject):
@@ -72,6 +73,8 @@ class Bridge(QObject):
     """Saved"""
     answered = Signal(object)
     """MemorySummary or CacheEmptied"""
+    parked = Signal(object)
+    """Parked"""
     refused = Signal(object)
     """Refused"""
     run_ended = Signal(object)
@@ -93,7 +96,7 @@ class Bridge(QObject):
         self._log = log
         self._recorder = recorder
         self._in_process = in_process
-        self._worker: Worker | None = None
+        self._worker: ResumingWorker | None = None
         self._state: State = "absent"
         self._run_id = self._last_number = self._work_id = 0
         self._waiting: Start | None = None
@@ -232,12 +235,19 @@ class Bridge(QObject):
             self._patience.start()
 
     def end_worker(self) -> None:
-        """Kill the worker, whatever it is doing, and start another.
+        """Kill the worker, whatever it is doing, and start another. A run ends with it.
+
+        But where it is in the midst of what its state was parked for, and was not asked to stop, it goes on from there.
 
         Raises:
             RuntimeError: it is a thread of this process.
         """
         if self._worker is None:
+            return
+        told = self._worker.interrupt() if self._state == "running" and self._running is not None else []
+        if told:
+            for event in told:
+                self._take(event)
             return
         self._worker.kill()
         events = self._worker.drain()
@@ -303,6 +313,8 @@ class Bridge(QObject):
                 self.saved.emit(event)
             case MemorySummary() | CacheEmptied():
                 self.answered.emit(event)
+            case Parked():
+                self.parked.emit(event)
             case Refused():
                 if self._running is not None:
                     self._running = dataclasses.replace(event.config, device=self._running.device)

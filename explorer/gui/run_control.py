@@ -17,7 +17,7 @@ from explorer.gui.message_bar import MessageBar, problem_words
 from explorer.gui.panels import Panels
 from explorer.gui.run_bar import LOCKED_IN_RUN
 from explorer.gui.settings import default_config
-from explorer.messages import Note, Problem, Progress, Refused, RunEnded, Saved, SegmentStarted, Text
+from explorer.messages import Note, Parked, Problem, Progress, Refused, RunEnded, Saved, SegmentStarted, Text
 from explorer.models import MODELS
 from explorer.optimizations.registry import problems
 from explorer.results.environment import DeviceInfo, Environment
@@ -55,6 +55,8 @@ class RunControl(QObject):
         self._ran: RunConfig | None = None
         self._peak_bytes = -1
         self._stall_words = ""
+        self._parked: Parked | None = None
+        """While it is shown that the run's state was written aside."""
         self._table = QTimer(self)
         self._table.setInterval(TABLE_EVERY_MS)
         self._table.timeout.connect(panels.runs.refresh)
@@ -75,6 +77,7 @@ class RunControl(QObject):
         bridge.samples.connect(self._samples)
         bridge.text.connect(self._text)
         bridge.saved.connect(self._saved)
+        bridge.parked.connect(self._show_parked)
         bridge.refused.connect(self._refused)
         bridge.run_ended.connect(self._ended)
         bridge.experiment_started.connect(self._notes.clear)
@@ -267,6 +270,10 @@ class RunControl(QObject):
         if self._stall_words and self._messages.text.startswith(self._stall_words):
             self._messages.clear()  # it came after all
         self._stall_words = ""
+        if self._parked is not None and samples[-1].step >= self._parked.step:
+            if self._messages.text == _parked_words(self._parked):
+                self._messages.clear()
+            self._parked = None
         self._panels.plots.show_progress(None)
         self._panels.plots.add_samples(run_id, samples)
         running = self._bridge.running
@@ -287,6 +294,15 @@ class RunControl(QObject):
             self._intent.config
         ):
             self._panels.toggles.forecast.show_measured(self._peak_bytes)
+
+    def _show_parked(self, event: Parked) -> None:
+        self._parked = event
+        if self._bridge.can_end_worker:
+            self._messages.show_message(
+                _parked_words(event), severity="hint", action=tr("Give up"), on_action=self._bridge.end_worker
+            )
+        else:
+            self._messages.show_message(_parked_words(event), severity="hint")
 
     def _refused(self, event: Refused) -> None:
         live = {
@@ -363,6 +379,15 @@ class RunControl(QObject):
     def _show_state(self) -> None:
         self._panels.run_bar.show_state(going=self._bridge.going)
         self.state_changed.emit()
+
+
+def _parked_words(event: Parked) -> str:
+    return tr(
+        "{changes}: this may take a minute. The state of step {step} is kept in a file: if it fails, the run goes on "
+        "from there.",
+        changes=", ".join(event.changes),
+        step=event.step,
+    )
 
 
 def _could_download(config: RunConfig) -> bool:

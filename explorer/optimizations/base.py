@@ -156,6 +156,8 @@ class Optimization(ABC):
     code: ClassVar[str]
     """The PyTorch lines that do it, to be lifted into a training script."""
     needs: ClassVar[tuple[Needs, ...]] = ()
+    may_cost_process: ClassVar[bool] = False
+    """Whether its first steps may end, spoil or hold up the process: a run's state is written to a file before."""
     tolerance: ClassVar[Mapping[str, float]] = {}
     """By level: largest relative error of loss and gradient against fp32 at dropout off; absent: 1e-5."""
     memory_terms: ClassVar[Mapping[str, MemoryTerms]] = {}

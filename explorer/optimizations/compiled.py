@@ -38,6 +38,7 @@ class Compiled(Optimization):
     tier = "system"
     stage = Stage.COMPILE
     workloads = ("train",)
+    may_cost_process = True
     levels = (
         Level(id="off", label="off", help="Python calls one operator after another."),
         Level(id="blocks", label="each block", help="One block is compiled and serves all: quick to compile."),

@@ -55,6 +55,7 @@ class CudaGraph(Optimization):
     tier = "hardware"
     stage = Stage.LOOP
     workloads = ("train",)
+    may_cost_process = True
     levels = (
         Level(id="off", label="off", help="Python launches every kernel of every step."),
         Level(id="on", label="on", help="Forward, backward, clipping and AdamW are recorded once and replayed."),

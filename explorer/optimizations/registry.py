@@ -132,6 +132,11 @@ def problems(config: RunConfig, device: DeviceInfo) -> Mapping[str, str]:
     return found
 
 
+def may_cost_process(config: RunConfig) -> bool:
+    """Whether the first steps with ``config`` may end, spoil or hold up the process that they run in."""
+    return any(optimization.may_cost_process for optimization, _ in _set(config))
+
+
 def changes(before: RunConfig, after: RunConfig) -> tuple[str, ...]:
     """What differs, toggles first, each as ``name old -> new``."""
     old, new = levels_of(before), levels_of(after)

@@ -28,7 +28,7 @@ from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.config import LIMITS, RunConfig, Workload
 from explorer.gui.run_control import FIXED_IN_RUN
-from explorer.messages import Problem, Reconfigure, Refused, Stop
+from explorer.messages import Parked, Problem, Reconfigure, Refused, Stop
 from explorer.models import MODELS
 from explorer.optimizations.registry import OPTIMIZATIONS
 
@@ -507,3 +507,26 @@ def test_that_an_action_is_found_by_some_letters_and_done_by_return(bench: Bench
     assert found.count() == 0
     bench.qtbot.keyClick(line, Qt.Key.Key_Return)
     bench.qtbot.keyClick(line, Qt.Key.Key_Escape)
+
+
+def test_that_a_compilation_can_be_given_up_and_the_run_goes_on_as_it_was(bench: Bench) -> None:
+    bench.here = environment(GPU, CPU)
+    bench.open()
+    start = bench.start()
+    bench.choose("toggle_compile", "model")
+    wanted = bench.worker.commands[-1]
+    assert isinstance(wanted, Reconfigure)
+    changes = ("compile off -> model",)
+    parked = Parked(run_id=start.run_id, path="f", config=start.config, changes=changes, step=40, segments=2)
+    bench.say(parked)
+    messages = bench.window.messages
+    assert messages.text.startswith("compile off -> model: this may take a minute. The state of step 40 is kept")
+    told = Problem(what="At the change compile off -> model the worker was ended", why="it was ended by hand")
+    bench.worker.resumed = [Refused(run_id=start.run_id, config=start.config, problem=told, resumed=True)]
+    bench.find(QPushButton, "message_button").click()
+    assert len(bench.workers) == 1, "the worker has replaced itself"
+    assert "At the change compile off -> model the worker was ended" in messages.text
+    assert bench.config.level("compile") is None
+    assert bench.window.bridge.state == "running"
+    bench.say(parked, steps(start.run_id, 39, 2))
+    assert "this may take a minute" not in messages.text, "it has come"

@@ -49,6 +49,7 @@ class ScriptedWorker:
     def __init__(self, here: Environment | None) -> None:
         self.commands: list[Command] = []
         self.alive = True
+        self.resumed: list[Event] = []
         self._events: list[Event] = [] if here is None else [WorkerReady(environment=here)]
 
     def say(self, *events: Event) -> None:
@@ -67,6 +68,11 @@ class ScriptedWorker:
 
     def kill(self) -> None:
         self.alive = False
+
+    def interrupt(self) -> list[Event]:
+        """What resuming comes to is said by the test, beforehand."""
+        told, self.resumed = self.resumed, []
+        return told
 
 
 class Bench:

@@ -1,0 +1,140 @@
+"""A worker that outlives what may cost its process: the run goes on from before it, in another process if need be."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from explorer.messages import (
+    Command,
+    Event,
+    Note,
+    Parked,
+    Problem,
+    Refused,
+    RunEnded,
+    Samples,
+    Start,
+    WorkerLost,
+    WorkerReady,
+)
+
+if TYPE_CHECKING:
+    from explorer.engine.isolation import Worker
+
+SAFE_STEPS = 5
+"""Steps after which nothing is compiled or recorded any more: a recording comes after three, and must be replayed."""
+ENDED_BY_HAND = "it was ended by hand"
+
+
+class ResumingWorker:
+    """``make``'s worker. A run that has parked its state is not lost with what came next, by an error or by death.
+
+    It goes on with the configuration of before; a Note, which is kept, and Refused say why.
+    """
+
+    def __init__(self, make: Callable[[], Worker]) -> None:
+        self._make = make
+        self._worker = make()
+        self._start: Start | None = None
+        self._parked: Parked | None = None
+        """While what came next may still fail."""
+        self._replaced = False
+        """Whether a worker is not the first, which alone is announced."""
+        self._folder: Path | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._worker.alive
+
+    @property
+    def process_id(self) -> int:
+        return self._worker.process_id
+
+    def send(self, command: Command) -> None:
+        if isinstance(command, Start) and command.config.workload == "train":
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="gpt2-explorer-"))
+            command = dataclasses.replace(command, park_to=str(self._folder / "run.safetensors"))
+            self._start, self._parked = command, None
+        self._worker.send(command)
+
+    def drain(self) -> list[Event]:
+        given: list[Event] = []
+        for event in self._worker.drain():
+            given += self._seen(event)
+        return given
+
+    def _seen(self, event: Event) -> list[Event]:
+        """What to tell of ``event``."""
+        parked = self._parked
+        match event:
+            case WorkerReady() if self._replaced:
+                return []
+            case Parked():
+                self._parked = event
+            case Samples() if parked is not None and event.samples[-1].step >= parked.step + SAFE_STEPS:
+                self._parked = None
+            case RunEnded() if parked is not None and event.problem is not None:
+                # A process that is spent cannot serve again, and a thread's process cannot be ended.
+                if not event.problem.spent or self._renew():
+                    return self._resume(parked, event.problem.what, event.problem.why)
+            case RunEnded():
+                self._parked = None
+            case WorkerLost() if parked is not None and event.exit_code is not None:
+                last = event.last_words.splitlines()[-1:] or ["it left no message"]
+                self._renew()
+                return self._resume(parked, f"the worker ended by itself{event.how}", last[0])
+            case _:
+                pass
+        return [event]
+
+    def interrupt(self) -> list[Event]:
+        """End the process in the midst of what may cost it, and go on from before: the events until then, and Refused.
+
+        Nothing happens, and nothing is returned, where no run has parked its state for what is being done.
+        """
+        parked = self._parked
+        if parked is None or not self._renew():
+            return []
+        return self._resume(parked, "the worker was ended", ENDED_BY_HAND)
+
+    def _renew(self) -> bool:
+        """Put another process in the place of this one; False where that cannot be: a thread cannot be ended."""
+        try:
+            self._worker.kill()
+        except RuntimeError:
+            return False
+        self._worker, self._replaced = self._make(), True
+        return True
+
+    def _resume(self, parked: Parked, what: str, why: str) -> list[Event]:
+        assert self._start is not None
+        self._parked = None
+        self._worker.send(dataclasses.replace(self._start, config=parked.config, parked=parked))
+        problem = Problem(
+            what=f"At the change {', '.join(parked.changes)} {what[0].lower()}{what[1:]}",
+            why=why,
+            remedy=f"The run went on from step {parked.step}, as it was before.",
+        )
+        return [
+            Note(run_id=parked.run_id, text=str(problem)),
+            Refused(run_id=parked.run_id, config=parked.config, problem=problem, resumed=True),
+        ]
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        self._worker.close(timeout_s)
+        self._discard()
+
+    def kill(self) -> None:
+        self._worker.kill()
+        self._discard()
+
+    def _discard(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None

@@ -1,0 +1,149 @@
+"""A run whose worker is lost, or fails, in what its state was parked for: it goes on as if nothing had been asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stuck_worker
+import torch
+from transformers import GPT2LMHeadModel
+from worker_talk import Talk
+
+from explorer.config import RunConfig
+from explorer.engine import isolation, parking
+from explorer.engine.isolation import open_worker
+from explorer.engine.training import make_optimizer, train_step
+from explorer.experiments.single import run_to_end, wait_until_ready
+from explorer.messages import Event, Note, Parked, Reconfigure, Refused, RunEnded, Samples, SegmentStarted, Start, Stop
+from explorer.optimizations import compiled, registry
+from explorer.optimizations.base import Run
+
+
+@pytest.fixture
+def tiny(tiny_model: Path, tmp_path: Path) -> RunConfig:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"def f{n}(x):\n    return x + {n}\n\n" for n in range(2000)))
+    return RunConfig(model=str(tiny_model), device="cpu", text=str(text), batch=2, seq=16, lr=1e-3)
+
+
+def losses_by_step(talk: Talk, run_id: int) -> dict[int, float]:
+    """Of steps that were done twice, the later."""
+    return {sample.step: sample.loss for sample in talk.samples(run_id)}
+
+
+def seen(kind: type, talk: Talk) -> list[Any]:
+    return [event for event in talk.events if isinstance(event, kind)]
+
+
+def test_that_a_run_whose_worker_is_ended_within_a_compilation_goes_on_as_if_untouched(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "_serve", stuck_worker.serve)
+    talk = Talk(open_worker())
+    try:
+        talk.worker.send(Start(run_id=1, config=tiny))
+        found = []
+        for end in ("killed", "given up"):
+            talk.until(lambda e: isinstance(e, Samples) and e.samples[-1].step >= 5)
+            talk.worker.send(Reconfigure(run_id=1, config=tiny.with_level("compile", "model")))
+            talk.until(lambda e: isinstance(e, SegmentStarted) and e.config.level("compile") == "model")
+            found.append(seen(Parked, talk)[-1])
+            before = talk.worker.process_id
+            if end == "killed":
+                os.kill(before, signal.SIGKILL)
+                talk.until(lambda e: isinstance(e, Refused))
+            else:
+                talk.events += talk.worker.interrupt()
+            assert talk.worker.process_id != before
+        first, second = found
+        talk.until(lambda e: isinstance(e, Samples) and e.samples[-1].step >= second.step + 10)
+        talk.worker.send(Stop(run_id=1))
+        assert talk.ended(1).outcome == "stopped"
+        resumed = losses_by_step(talk, 1)
+        talk.worker.send(Start(run_id=2, config=tiny, steps=second.step + 10))
+        assert talk.ended(2).problem is None
+    finally:
+        talk.worker.close()
+    assert all(event.resumed and event.config.level("compile") is None for event in seen(Refused, talk))
+    words = [str(event.problem) for event in seen(Refused, talk)]
+    for told, how, parked in zip(
+        words,
+        ("the worker ended by itself on SIGKILL", "the worker was ended: it was ended by hand"),
+        found,
+        strict=True,
+    ):
+        assert told.startswith(f"At the change compile off -> model {how}")
+        assert told.endswith(f"The run went on from step {parked.step}, as it was before.")
+    assert words == [note.text for note in seen(Note, talk)]
+    segments = [event.segment for event in talk.segments(1)]
+    assert [segment.index for segment in segments] == [0, 1, 2, 3, 4]
+    assert (segments[2].first_step, segments[4].first_step) == (first.step, second.step)
+    assert segments[4].changes == ("resumed",)
+    # Dropout included: weights, averages, batches and random numbers are those of an untouched run, to the bit.
+    untouched = losses_by_step(talk, 2)
+    assert {step: resumed[step] for step in untouched} == untouched
+    assert not Path(second.path).exists()
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def fails(graph: Any, inputs: Any) -> Any:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(registry.by_name("compile"), "unavailable", lambda level, device: None)
+    monkeypatch.setattr(compiled, "BACKEND", fails)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("failing")
+def test_that_a_headless_run_goes_on_from_before_a_compilation_that_fails_and_to_its_end(tiny: RunConfig) -> None:
+    worker = open_worker(in_process=True)
+    events: list[Event] = []
+    try:
+        wait_until_ready(worker, events.append)
+        then = [tiny.with_level("compile", "model"), tiny.with_level("attention", "sdpa")]
+        ended = run_to_end(worker, Start(run_id=1, config=tiny, steps=4), events.append, then=then)
+    finally:
+        worker.close()
+    assert (ended.outcome, ended.problem) == ("completed", None)
+    (told,) = [event.text for event in events if isinstance(event, Note)]
+    assert told.startswith("At the change compile off -> model ")
+    assert "no such instruction" in told
+    samples = [s for e in events if isinstance(e, Samples) for s in e.samples]
+    by_segment = {s: [x for x in samples if x.segment == s] for s in range(4)}
+    assert [len(by_segment[s]) >= 4 for s in range(4)] == [True, False, True, True]
+    assert by_segment[2][0].step == by_segment[0][-1].step + 1
+    assert not [e for e in events if isinstance(e, RunEnded) and e.problem is not None]
+
+
+def run_of(model: Path, config: RunConfig) -> Run:
+    run = Run(config=config, device=torch.device("cpu"), model=GPT2LMHeadModel.from_pretrained(model))
+    run.optimizer = make_optimizer(run)
+    return run
+
+
+def test_that_what_is_parked_comes_back_to_the_bit(tiny_model: Path, tmp_path: Path) -> None:
+    config = RunConfig(lr=1e-3)
+    run, other = run_of(tiny_model, config), run_of(tiny_model, config)
+    batch = torch.randint(0, 8192, (2, 16), generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        train_step(run, batch)
+    run.kept["precision"] = (1024.0, {"scale": 512.0, "_growth_tracker": 7})
+    parking.park(run, tmp_path / "run", step=3, batch=5)
+    after = [train_step(run, batch)[0].item() for _ in range(2)]
+    assert parking.unpark(other, tmp_path / "run") == (3, 5)
+    assert [train_step(other, batch)[0].item() for _ in range(2)] == after
+    kept_for, state = other.kept["precision"]
+    assert (kept_for, state) == run.kept["precision"]
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_that_a_disk_that_takes_no_state_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="run cannot be written: "):
+        parking.park(run_of(tiny_model, RunConfig()), tmp_path / "not there" / "run", step=0, batch=0)
