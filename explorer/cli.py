@@ -1,7 +1,4 @@
-"""Headless: the same worker, the same events and the same results as the window.
-
-Exit status: 0 done, 1 the run failed, 2 the request was wrong, 130 stopped by Ctrl-C (what was measured is written).
-"""
+"""Headless: the same worker, the same events and the same results as the window."""
 
 from __future__ import annotations
 
@@ -47,56 +44,52 @@ RUN_ID = 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line ``argv`` (without the program's name) and return the exit status."""
+    """Run the command line ``argv`` (without the program's name) and return the exit status.
+
+    Raises:
+        ValueError: the request was wrong.
+        RuntimeError: the worker died, or a disk fails.
+    """
     parser = _parser()
     args = parser.parse_args(argv)
-    try:
-        match args.command:
-            case "run":
-                return _run(args)
-            case "compare":
-                return cli_compare.run(args)
-            case "floor":
-                return cli_floor.run(args)
-            case "ladder":
-                return cli_ladder.run(args)
-            case "forecast":
-                return cli_forecast.run(args)
-            case "ceilings":
-                return cli_ceilings.run(args)
-            case "kernels":
-                return cli_kernels.run(args)
-            case "sweep":
-                return cli_sweep.run(args)
-            case "attribute":
-                return cli_attribute.run(args)
-            case "prove":
-                return cli_prove.run(args)
-            case "runs":
-                return cli_runs.run(args)
-            case "export":
-                return cli_export.run_export(args)
-            case "report":
-                return cli_report.run(args)
-            case "import":
-                return cli_export.run_import(args)
-            case "script":
-                print(script(config_from(args)), end="")
-                return DONE
-            case "toggles":
-                return _toggles(args)
-            case "info":
-                return _info(args)
-            case _:
-                raise AssertionError(args.command)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return WRONG
-    except RuntimeError as error:  # WorkerGone, or a disk that fails
-        print(f"error: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    match args.command:
+        case "run":
+            return _run(args)
+        case "compare":
+            return cli_compare.run(args)
+        case "floor":
+            return cli_floor.run(args)
+        case "ladder":
+            return cli_ladder.run(args)
+        case "forecast":
+            return cli_forecast.run(args)
+        case "ceilings":
+            return cli_ceilings.run(args)
+        case "kernels":
+            return cli_kernels.run(args)
+        case "sweep":
+            return cli_sweep.run(args)
+        case "attribute":
+            return cli_attribute.run(args)
+        case "prove":
+            return cli_prove.run(args)
+        case "runs":
+            return cli_runs.run(args)
+        case "export":
+            return cli_export.run_export(args)
+        case "report":
+            return cli_report.run(args)
+        case "import":
+            return cli_export.run_import(args)
+        case "script":
+            print(script(config_from(args)), end="")
+            return DONE
+        case "toggles":
+            return _toggles(args)
+        case "info":
+            return _info(args)
+        case _:
+            raise AssertionError(args.command)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -223,10 +216,11 @@ def _run(args: argparse.Namespace) -> int:
         stored = recorder.close()
         screen.close()
     records = log.runs
+    begun = any(record.segments for record in records)
     try:
-        if args.csv is not None:
+        if args.csv is not None and (begun or not interrupted):
             export.write_segments(args.csv, records, toggles=registry.baseline_levels())
-        if args.samples is not None:
+        if args.samples is not None and (begun or not interrupted):
             export.write_samples(args.samples, records)
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)

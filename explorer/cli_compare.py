@@ -10,8 +10,9 @@ from pathlib import Path
 
 from explorer import cli_compare_texts, cli_store
 from explorer.cli_config import add_limits, changed, comparable, limits_from
-from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.arms import Arms, names
 from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
@@ -137,7 +138,7 @@ def _measure(
     on_compared: Callable[[Compared], None],
     asked_to_stop: AskedToStop,
 ) -> Steps[CheckedComparison]:
-    yield from ready()
+    yield from ready(asked_to_stop=asked_to_stop)
     return (
         yield from compare_and_check(
             command,

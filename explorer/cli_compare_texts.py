@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping
 
 from explorer import cli_store
-from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.arms import Arms, names
 from explorer.experiments.check import check, unchecked, wanted
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace, arms: Arms) -> int:
             recorder.close()
             line.clear()
         interrupted = asked_to_stop()
-    if args.csv is not None:
+    begun = any(record.segments for record in log.runs)  # else Ctrl-C came before there was anything
+    if args.csv is not None and (begun or not interrupted):
         export.write_segments(args.csv, log.runs, toggles=registry.baseline_levels())
     if args.samples is not None:
         export.write_samples(args.samples, log.runs)
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace, arms: Arms) -> int:
 
 
 def _write_and_check(args: argparse.Namespace, arms: Arms, asked_to_stop: AskedToStop) -> Steps[Found]:
-    yield from ready()
+    yield from ready(asked_to_stop=asked_to_stop)
     both = yield from write_both(
         RUN_IDS,
         arms,

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from explorer.cli_config import add_limits, add_within, comparable, limits_from
-from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.compare import Limits
 from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
@@ -81,7 +82,7 @@ def _measure(
     asked_to_stop: AskedToStop,
     until_s: float,
 ) -> Steps[tuple[Floor, Problem | None]]:
-    here = yield from ready()
+    here = yield from ready(asked_to_stop=asked_to_stop)
     key = floor_key(config, here, block_s=args.block_s)
     delay = args.check_delay or 0.0
     latest = Floor() if args.anew else read_floor(key)

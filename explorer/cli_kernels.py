@@ -10,7 +10,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from explorer.cli_screen import ProgressLine, columns, ctrl_c_asks
+from explorer.cli_screen import ProgressLine, columns
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.kept import Kept, state_path
 from explorer.experiments.lab import lab, lab_cases, lab_cells, lab_conditions
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
                     export.write_rows(text, lab_cells(rows, device, here))
 
         def steps() -> Steps[tuple[Sequence[LabRow], DeviceInfo, Environment]]:
-            here = yield from ready()
+            here = yield from ready(asked_to_stop=asked_to_stop)
             device = here.device(args.device)
             rows = yield from lab(
                 lab_cases(device, quick=args.quick, only=args.only, variants=args.variants),

@@ -1,17 +1,11 @@
-"""What long headless work shares: one line of progress on a terminal, and Ctrl-C as a request to end."""
+"""What long headless work shares: one line of progress on a terminal, and tables of text."""
 
 from __future__ import annotations
 
-import math
-import signal
 import sys
-import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Collection, Mapping, Sequence
 
-from explorer.experiments.steps import AskedToStop
 from explorer.messages import Event, Note, Progress
 from explorer.results.blocks import Blocks
 
@@ -63,31 +57,6 @@ class ProgressLine:
     def clear(self) -> None:
         if self._shown:
             sys.stderr.write("\r\x1b[K")
-
-
-@contextmanager
-def ctrl_c_asks(within_s: float | None = None) -> Iterator[AskedToStop]:
-    """While entered, the first Ctrl-C only asks: what is given tells whether it did. The second one interrupts.
-
-    ``within_s``: after so many seconds an end is asked for, too.
-    Raises:
-        ValueError: ``within_s`` leaves no time.
-    """
-    if within_s is not None and within_s <= 0:
-        raise ValueError(f"--within-s is {within_s:g}; it must be above 0")
-    until_s = math.inf if within_s is None else time.monotonic() + within_s
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield lambda: asked.is_set() or time.monotonic() > until_s
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:

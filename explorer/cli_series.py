@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 
 from explorer import cli_store
 from explorer.cli_config import add_limits, add_within, limits_from
-from explorer.cli_screen import ProgressLine, ctrl_c_asks
+from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.keeping import Keeping
 from explorer.experiments.kept import Kept, conditions, state_path
@@ -85,7 +86,7 @@ def conduct(
     with ctrl_c_asks(args.within_s) as asked_to_stop:
 
         def steps() -> Steps[tuple[Result, Environment]]:
-            here = yield from ready()
+            here = yield from ready(asked_to_stop=asked_to_stop)
             check(here)
 
             def begin_run(run_id: int, config: RunConfig) -> RunRecord:

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
@@ -190,19 +191,26 @@ class ProcessWorker:
 
 @contextlib.contextmanager
 def settings_for_the_child() -> Iterator[None]:
-    """Environment that must be there before the child's libraries load.
+    """What the child must find from its first moment on.
 
-    OpenMP threads spin while they wait; beside a window they would take the cores that it draws with.
+    OpenMP threads spin while they wait; beside a window they would take the cores that it draws with. And Ctrl-C in a
+    terminal reaches every process: before the child can ignore it, it would end with a traceback on the terminal.
     """
     name = "OMP_NUM_THREADS"
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = str(max(1, (os.cpu_count() or 2) - 1))
+    given = name in os.environ
+    if not given:
+        os.environ[name] = str(max(1, (os.cpu_count() or 2) - 1))
+    if sys.platform != "win32":
+        # Which start() would start else, and which lets the signal in again (Python 3.11 to 3.14).
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        del os.environ[name]
+        if sys.platform != "win32":
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if not given:
+            del os.environ[name]
 
 
 def _serve(commands: Connection, events: Connection, errors: str) -> None:

@@ -26,10 +26,12 @@ from safetensors.torch import save_file
 from transformers import GPT2LMHeadModel
 
 from explorer.config import RunConfig
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine import model, tokenizer
 from explorer.engine.cache import write_atomically
 from explorer.engine.checkpoint import EMBEDDING, LM_HEAD
 from explorer.engine.data import Batches
+from explorer.engine.errors import Cancelled
 from explorer.engine.mini_corpus import PACKAGES, Corpus, collect
 from explorer.engine.mini_judgement import Judgement, judge
 from explorer.engine.token_cache import tokenize
@@ -95,6 +97,7 @@ def train(
     samples: int = 50,
     sampled_tokens: int = 128,
     command: str = "",
+    asked_to_stop: Callable[[], bool] = lambda: False,
 ) -> Path | None:
     """Train ``mini`` and write weights, manifest and samples to ``out``.
 
@@ -104,18 +107,21 @@ def train(
         limit_bytes: of each package's sources at most this much, to try the recipe out.
         samples: how many texts of ``sampled_tokens`` tokens the model is judged by.
         command: what to state in the manifest as having made the model.
+        asked_to_stop: whether to end after this step, with a checkpoint of it.
 
     Returns:
-        The weights' file, or None where time ran out: the same call goes on from the checkpoint.
+        The weights' file, or None where time ran out or a stop was asked for: the same call goes on from the
+        checkpoint.
 
     Raises:
+        Cancelled: a stop was asked for before the first step.
         ValueError: the checkpoint in ``out`` is of another corpus or other settings, or the corpus is too small.
     """
     out.mkdir(parents=True, exist_ok=True)
     text = tokenizer.bundled()
     corpus = collect(packages, limit_bytes=limit_bytes)
     say(f"corpus: {len(corpus.train)} files to train on, {len(corpus.held_out)} held out")
-    tokens = _tokens(corpus.train, text, say)
+    tokens = _tokens(corpus.train, text, say, asked_to_stop)
     state = State(
         corpus=hashlib.sha256(tokens.tobytes()).hexdigest(), batch=batch, seq=seq, seed=seed, steps=steps or 0
     )
@@ -148,9 +154,9 @@ def train(
             run.model.compile()
             stack.callback(setattr, run.model, "_compiled_call_impl", None)  # judging has other shapes
         source = Batches(tokens, batch=batch, seq=seq, seed=seed, device=device, first=state.step)
-        _run_steps(run, stack.enter_context(source), state, minutes * 60, checkpoint, say)
-    if state.step < state.steps:
-        say(f"stopped at step {state.step} of {state.steps}; the same command goes on from {checkpoint}")
+        _run_steps(run, stack.enter_context(source), state, minutes * 60, checkpoint, say, asked_to_stop)
+    if state.steps == 0 or state.step < state.steps:
+        say(f"stopped at step {state.step} of {state.steps or 'some'}; the same command goes on from {checkpoint}")
         return None
     path = _ship(out, run.model)
     say("judging on held-out text")
@@ -172,9 +178,11 @@ def train(
     return path
 
 
-def _tokens(documents: Sequence[str], text: Tokenizer, say: Say) -> np.ndarray:
+def _tokens(
+    documents: Sequence[str], text: Tokenizer, say: Say, asked_to_stop: Callable[[], bool] = lambda: False
+) -> np.ndarray:
     began = time.perf_counter()
-    tokens = tokenize(documents, text, lambda *_: None, lambda: False)
+    tokens = tokenize(documents, text, lambda *_: None, asked_to_stop)
     characters = sum(map(len, documents))
     say(f"{len(tokens):,} tokens of {characters:,} characters in {time.perf_counter() - began:.1f} s")
     return tokens
@@ -222,15 +230,23 @@ class MuonAndAdamW:
         self.param_groups[:] = [group for optimizer in self._both for group in optimizer.param_groups]
 
 
-def _run_steps(run: Run, batches: Batches, state: State, limit_s: float, checkpoint: Path, say: Say) -> None:
-    """Train until ``state.steps``, or until ``limit_s`` seconds have gone."""
+def _run_steps(
+    run: Run,
+    batches: Batches,
+    state: State,
+    limit_s: float,
+    checkpoint: Path,
+    say: Say,
+    asked_to_stop: Callable[[], bool],
+) -> None:
+    """Train until ``state.steps``, until ``limit_s`` seconds have gone, or until a stop is asked for."""
     run.model.train()
     losses: list[torch.Tensor] = []
     before_s, first_step = state.seconds, state.step
     began = saved = time.perf_counter()
     timed_from: tuple[int, float] | None = None
     noted = first_step, began
-    while state.steps == 0 or state.step < state.steps:
+    while (state.steps == 0 or state.step < state.steps) and not asked_to_stop():
         assert run.optimizer is not None
         for group in run.optimizer.param_groups:
             # Until the steps have been timed their number is unknown, but this is the warm-up's beginning anyway.
@@ -368,7 +384,8 @@ def main(argv: Sequence[str], say: Say = _to_terminal) -> int:
     """Run the recipe with command-line arguments ``argv``; ``say`` is called with each line to show.
 
     Returns:
-        0 where the model is made, 3 where time ran out and the same command goes on.
+        0 where the model is made, 3 where time ran out and the same command goes on, 130 where Ctrl-C ended it: the
+        same command goes on, too.
 
     Raises:
         ValueError: as ``train``.
@@ -384,17 +401,24 @@ def main(argv: Sequence[str], say: Say = _to_terminal) -> int:
     parser.add_argument("--compile", action="store_true", help="compile the model (a minute once, then faster steps)")
     parser.add_argument("--limit-mb", type=float, help="read this much of each package only, to try the recipe out")
     args = parser.parse_args(argv)
-    made = train(
-        args.out,
-        minutes=args.minutes,
-        device=torch.device(args.device),
-        say=say,
-        steps=args.steps,
-        batch=args.batch,
-        seq=args.seq,
-        seed=args.seed,
-        compiled=args.compile,
-        limit_bytes=None if args.limit_mb is None else int(args.limit_mb * 1e6),
-        command=" ".join(["python main.py train-mini", *argv]),
-    )
+    with ctrl_c_asks() as asked_to_stop:
+        try:
+            made = train(
+                args.out,
+                minutes=args.minutes,
+                device=torch.device(args.device),
+                say=say,
+                steps=args.steps,
+                batch=args.batch,
+                seq=args.seq,
+                seed=args.seed,
+                compiled=args.compile,
+                limit_bytes=None if args.limit_mb is None else int(args.limit_mb * 1e6),
+                command=" ".join(["python main.py train-mini", *argv]),
+                asked_to_stop=asked_to_stop,
+            )
+        except Cancelled:
+            return 130
+        if made is None and asked_to_stop():
+            return 130
     return 0 if made is not None else 3

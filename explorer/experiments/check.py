@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from explorer.config import RunConfig
+from explorer.experiments.single import STOP_WITHIN_S
 from explorer.experiments.steps import AskedToStop, Order, Steps
 from explorer.messages import ParityChecked, Problem, Profiled, RunEnded, Stop, Verify, WorkerLost
 from explorer.optimizations.proofs import proof_of
@@ -42,11 +44,11 @@ def check(
     """Have ``command``, made by ``wanted`` from ``known``, done and return ``known`` with what it found.
 
     ``on_found`` hears each configuration's checks so far whenever one more is there. What a stop or the worker's end
-    left undone stays so.
+    left undone stays so. Where the worker does not hear a stop in time it may still be at it on return.
     """
     found = dict(known)
     orders: Sequence[Order] = (command,)
-    stopping = False
+    asked_at_s: float | None = None
     while True:
         events = yield orders
         orders = ()
@@ -62,9 +64,11 @@ def check(
                     return _failed(found, command, Problem(what="The worker died", why=why))
                 case _:
                     pass
-        if asked_to_stop() and not stopping:
-            stopping = True
+        if asked_at_s is None and asked_to_stop():
+            asked_at_s = time.monotonic()
             orders = (Stop(run_id=command.run_id),)
+        elif asked_at_s is not None and time.monotonic() > asked_at_s + STOP_WITHIN_S:
+            return found
 
 
 def _with(checks: Checks, event: ParityChecked | Profiled) -> Checks:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from explorer.experiments.kept import Kept
+from explorer.experiments.single import STOP_WITHIN_S
 from explorer.experiments.steps import AskedToStop, FreshWorker, Order, Steps, ready
 from explorer.messages import Bench, Benched, RunEnded, Stop, WorkerLost
 from explorer.results.environment import DeviceInfo, Environment
@@ -186,7 +188,7 @@ def lab(
 def _bench(bench: Bench, asked_to_stop: AskedToStop, take: Callable[[LabRow], None]) -> Steps[bool]:
     """Have ``bench`` done; returns whether the worker is as good as before."""
     orders: Sequence[Order] = (bench,)
-    stopping = False
+    asked_at_s: float | None = None
     taken: list[LabRow] = []
     while True:
         events = yield orders
@@ -207,9 +209,11 @@ def _bench(bench: Bench, asked_to_stop: AskedToStop, take: Callable[[LabRow], No
                     return False
                 case _:
                     pass
-        if asked_to_stop() and not stopping:
-            stopping = True
+        if asked_at_s is None and asked_to_stop():
+            asked_at_s = time.monotonic()
             orders = (Stop(run_id=bench.run_id),)
+        elif asked_at_s is not None and time.monotonic() > asked_at_s + STOP_WITHIN_S:
+            return False
 
 
 def _failed(bench: Bench, place: int, why: str) -> LabRow:

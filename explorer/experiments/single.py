@@ -26,6 +26,8 @@ from explorer.results.environment import Environment
 
 POLL_S = 0.02
 STOP_WITHIN_S = 10.0
+INTERRUPTED_WITHIN_S = 2.0
+"""A worker that has not ended its run so long after Ctrl-C compiles or hangs: it is ended, and its steps are kept."""
 
 
 class Worker(Protocol):
@@ -65,14 +67,14 @@ def run_to_end(
     before have been seen. The worker never waits for the change, so a segment can be some steps longer.
 
     Ctrl-C stops the run at its next step, so that what was measured is kept; KeyboardInterrupt is raised again
-    once the run has ended, or after ``STOP_WITHIN_S``.
+    once the run has ended, or after ``INTERRUPTED_WITHIN_S`` where no model is to be saved.
     """
     drive = _Drive(worker, start, on_event, then)
     try:
         return drive.until_ended(None)
     except KeyboardInterrupt:
         worker.send(Stop(run_id=start.run_id))
-        drive.until_ended(time.monotonic() + STOP_WITHIN_S)
+        drive.until_ended(None if start.save_to else time.monotonic() + INTERRUPTED_WITHIN_S)
         raise
 
 

@@ -38,6 +38,10 @@ class Worker(single.Worker, Protocol):
     def close(self) -> None: ...
 
 
+class StoppedBefore(KeyboardInterrupt):
+    """An end was asked for while the worker was starting, before there was anything to keep."""
+
+
 def drive(open_worker: Callable[[], Worker], steps: Steps[Result], on_event: Callable[[Event], None]) -> Result:
     """Run ``steps`` to its end with a worker of its own, and return its result. ``on_event`` hears every event."""
     worker = open_worker()
@@ -68,15 +72,18 @@ def drive(open_worker: Callable[[], Worker], steps: Steps[Result], on_event: Cal
         worker.close()
 
 
-def ready(orders: Sequence[Order] = ()) -> Steps[Environment]:
+def ready(orders: Sequence[Order] = (), *, asked_to_stop: AskedToStop = lambda: False) -> Steps[Environment]:
     """Give ``orders``, which may ask for a fresh worker, and wait for the new worker's first event.
 
     Raises:
         WorkerGone: it died while starting.
+        StoppedBefore: an end was asked for first.
     """
     while True:
         events = yield orders
         orders = ()
+        if asked_to_stop():
+            raise StoppedBefore
         for event in events:
             match event:
                 case WorkerReady():

@@ -6,16 +6,24 @@ from collections.abc import Callable
 
 from PySide6.QtCore import QEventLoop, QTimer
 
+from explorer.ctrl_c import ctrl_c_asks
 from explorer.gui.main_window import MainWindow
 
 LOOK_EVERY_MS = 50
 
 
 def wait(wait_ms: int) -> None:
-    """Let the window live for a while, in its own event loop."""
+    """Let the window live for a while, in its own event loop.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile. Raised within a slot it would be printed and lost.
+    """
     loop = QEventLoop()
     QTimer.singleShot(wait_ms, loop.quit)
-    loop.exec()
+    with ctrl_c_asks() as asked:
+        loop.exec()
+        if asked():
+            raise KeyboardInterrupt
 
 
 def wait_until(

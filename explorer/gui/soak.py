@@ -7,6 +7,7 @@ or to the file (none), and the window's tick gaps (99 in 100 below 50 ms).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import dataclasses
 import itertools
@@ -25,8 +26,6 @@ import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
-from explorer.cli_screen import ctrl_c_asks
-from explorer.experiments.steps import AskedToStop
 from explorer.gui import hands
 from explorer.gui.app import create
 from explorer.gui.loop import wait, wait_until
@@ -110,9 +109,8 @@ def main(argv: Sequence[str]) -> int:
             raise ValueError("--minutes and --flip-every must be above 0")
         if args.csv is not None:
             check_target(args.csv)
-        with tempfile.TemporaryDirectory() as folder, ctrl_c_asks() as asked_to_stop:
-            _soak(soaked, args, flips, Path(folder), asked_to_stop)
-            interrupted = asked_to_stop()
+        with tempfile.TemporaryDirectory() as folder:
+            interrupted = _soak(soaked, args, flips, Path(folder))
         if args.csv is not None:
             _write_csv(args.csv, soaked.readings)
     except (ValueError, RuntimeError) as error:
@@ -185,12 +183,11 @@ def _flip(setting: str) -> Flip:
     return name, (known.levels[0].id, known.level(level).id)
 
 
-def _soak(
-    soaked: Soaked, args: argparse.Namespace, flips: Sequence[Flip], folder: Path, asked_to_stop: AskedToStop
-) -> None:
-    """Do it. Runs are kept as in ordinary use, so that this is part of it.
+def _soak(soaked: Soaked, args: argparse.Namespace, flips: Sequence[Flip], folder: Path) -> bool:
+    """Do it; returns whether Ctrl-C ended it. Runs are kept as in ordinary use, so that this is part of it.
 
     Raises:
+        KeyboardInterrupt: Ctrl-C came before the first flip.
         ValueError: a setting that is not allowed.
         RuntimeError: the run failed; the message says how.
     """
@@ -206,7 +203,10 @@ def _soak(
             raise ValueError(window.messages.text)
         wait_until(lambda: _steady(window), window)
         ticks = Ticks(soaked.gaps_ms, window)
-        _keep_flipping(soaked, args, flips, window, asked_to_stop)
+        interrupted = True
+        with contextlib.suppress(KeyboardInterrupt):
+            _keep_flipping(soaked, args, flips, window)
+            interrupted = False
         ticks.stop()
         hands.press(window, "stop_button")
         wait_until(lambda: not window.bridge.going, window)
@@ -221,6 +221,7 @@ def _soak(
     with Store(store, read_only=True) as kept:
         (line,) = kept.runs().runs
         soaked.stored = line.samples
+    return interrupted
 
 
 def _steady(window: MainWindow) -> bool:
@@ -228,9 +229,7 @@ def _steady(window: MainWindow) -> bool:
     return bool(len(columns) and columns.column("phase")[-1] == PHASE_CODES["steady"])
 
 
-def _keep_flipping(
-    soaked: Soaked, args: argparse.Namespace, flips: Sequence[Flip], window: MainWindow, asked_to_stop: AskedToStop
-) -> None:
+def _keep_flipping(soaked: Soaked, args: argparse.Namespace, flips: Sequence[Flip], window: MainWindow) -> None:
     began_s = time.monotonic()
     end_s = began_s + args.minutes * 60
     levels = dict.fromkeys((name for name, _ in flips), 0)
@@ -245,7 +244,7 @@ def _keep_flipping(
             soaked.readings.append(_reading(window, [name for name, _ in flips], time.monotonic() - began_s))
         # A step that is longer than the time between two flips must not swallow one.
         wait_until(lambda: len(record.segments) > soaked.flips, window)
-        if time.monotonic() >= end_s or asked_to_stop():
+        if time.monotonic() >= end_s:
             return
 
 

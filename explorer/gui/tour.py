@@ -7,6 +7,7 @@ in the README come from it, and it shows on a new machine that the whole window 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,14 +32,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="time at each setting")
     parser.add_argument("--model", help="instead of the window's default")
     parser.add_argument("--theme", choices=("light", "dark"), default="dark")
-    parser.add_argument("--size", default="1440x900")
+    parser.add_argument("--size", type=_size, default="1440x900", metavar="WIDTHxHEIGHT")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         _, window = create(["main.py", "--no-store", "--settings", str(Path(folder) / "settings.ini")])
         try:
             window.set_theme(args.theme)
-            window.resize(*map(int, args.size.split("x")))
+            window.resize(*args.size)
             _tour(window, args)
         except RuntimeError as error:
             _picture(window, args.out / "failed.png")
@@ -48,6 +49,18 @@ def main(argv: Sequence[str]) -> int:
             window.close()
             QApplication.processEvents()
     return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Width and height in pixels.
+
+    Raises:
+        argparse.ArgumentTypeError: something else.
+    """
+    found = re.fullmatch(r"([1-9]\d{1,4})x([1-9]\d{1,4})", text, re.ASCII)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; give a size such as 1440x900")
+    return int(found[1]), int(found[2])
 
 
 def _tour(window: MainWindow, args: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ processor can change its speed by a third for seconds at a time: that hits both 
 from __future__ import annotations
 
 import argparse
-import csv
+import contextlib
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +24,9 @@ from explorer.gui.app import create
 from explorer.gui.loop import wait, wait_until
 from explorer.gui.main_window import MainWindow
 from explorer.optimizations import registry
+from explorer.results.atomic import check_target, replaced
 from explorer.results.comparison import RatioInterval, ratio_interval
+from explorer.results.export import Cell, text_writer, write_rows
 from explorer.results.log import RunRecord
 from explorer.results.ring import PHASE_CODES
 
@@ -47,11 +49,14 @@ class Tax:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print a table and return the exit status."""
+    """Measure, print a table and return the exit status: 0, 1 the run failed, 2 wrong request, 130 ended by Ctrl-C."""
     args = _parser().parse_args(argv)
     out = sys.stdout.write
     taxes: list[Tax] = []
+    interrupted = True
     try:
+        if args.csv is not None:
+            check_target(args.csv)
         if args.pairs < FEWEST_PAIRS:
             raise ValueError(f"--pairs is {args.pairs}; allowed: at least {FEWEST_PAIRS}")
         if args.block_s <= 0:
@@ -62,9 +67,10 @@ def main(argv: Sequence[str]) -> int:
         for setting in args.levels:
             name, _, level = setting.partition("=")
             config = registry.with_level(config, name, level)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
             for host in args.host or ("process", "thread"):
-                taxes += _measure(config, batches, args, host=host, settings=Path(folder) / "settings.ini")
+                _measure(config, batches, args, host=host, settings=Path(folder) / "settings.ini", taxes=taxes)
+            interrupted = False
     except (ValueError, RuntimeError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 2 if isinstance(error, ValueError) else 1
@@ -76,9 +82,9 @@ def main(argv: Sequence[str]) -> int:
             f"{tax.host:<12}  {tax.batch:>5}  {tax.on_ms:>7.2f} ms  {tax.off_ms:>8.2f} ms"
             f"  {i.ratio:.4f} ({i.low:.4f}-{i.high:.4f})  {i.n_pairs:>5}  {within}\n"
         )
-    if args.csv is not None:
+    if args.csv is not None and taxes:
         _write_csv(args.csv, taxes)
-    return 0
+    return 130 if interrupted else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,9 +102,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measure(
-    config: RunConfig, batches: Sequence[int], args: argparse.Namespace, *, host: str, settings: Path
-) -> list[Tax]:
-    """Every batch size in one run of one worker.
+    config: RunConfig, batches: Sequence[int], args: argparse.Namespace, *, host: str, settings: Path, taxes: list[Tax]
+) -> None:
+    """Every batch size in one run of one worker, added to ``taxes`` as they come.
 
     Raises:
         RuntimeError: the run failed; the message says how.
@@ -113,13 +119,11 @@ def _measure(
         wait_until(lambda: window.bridge.state == "ready", window)
         window.intent.replace(config)
         window.control.start()
-        taxes = []
         for batch in batches:
             window.intent.change(batch=batch)
             taxes.append(_alternate(window, batch, args, host))
         window.control.stop()
         wait_until(lambda: not window.bridge.going, window)
-        return taxes
     finally:
         window.close()
         QApplication.processEvents()
@@ -171,9 +175,11 @@ def _block_ms(record: RunRecord, window: MainWindow, block_s: float) -> float:
 
 
 def _write_csv(path: Path, taxes: Sequence[Tax]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("worker", "batch", "on_ms", "off_ms", "ratio", "ratio_low", "ratio_high", "n_pairs"))
-        for tax in taxes:
-            i = tax.interval
-            writer.writerow((tax.host, tax.batch, tax.on_ms, tax.off_ms, i.ratio, i.low, i.high, i.n_pairs))
+    with replaced(path) as file, text_writer(file) as text:
+        write_rows(text, [_row(tax) for tax in taxes])
+
+
+def _row(tax: Tax) -> dict[str, Cell]:
+    i = tax.interval
+    ratio: dict[str, Cell] = {"ratio": i.ratio, "ratio_low": i.low, "ratio_high": i.high, "n_pairs": i.n_pairs}
+    return {"worker": tax.host, "batch": tax.batch, "on_ms": tax.on_ms, "off_ms": tax.off_ms, **ratio}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.cli_generate_bench import main
+from explorer.entry import main
 from explorer.results.token_account import PARTS
 
 OURS = ["kv_cache=static", "kv_cache=static,decoder=torch,attention=sdpa", "kv_cache=static,decode_graph=on"]
@@ -21,7 +21,7 @@ def test_that_each_arm_writes_the_text_of_transformers_and_has_its_row(
     asked += ["--prompt-tokens", "12", "--tokens", "9", "--rounds", "2", "--batch", "1", "--batch", "3"]
     for settings in OURS:
         asked += ["--set", settings]
-    assert main(asked) == 0
+    assert main(["generate-bench", *asked]) == 0
     with file.open(newline="") as text:
         rows = list(csv.DictReader(text))
     assert [(row["batch"], row["arm"]) for row in rows] == [
@@ -42,7 +42,25 @@ def test_that_a_text_that_parts_from_transformers_says_where(
 ) -> None:
     asked = ["--model", str(tiny_model), "--device", "cpu", "--weight-dtype", "fp32", "--temperature", "50"]
     asked += ["--only", "fp32", "--only", "nothing"]
-    assert main([*asked, "--prompt-tokens", "5", "--tokens", "9", "--rounds", "1", "--batch", "1", "--set", ""]) == 0
+    assert (
+        main(
+            [
+                "generate-bench",
+                *asked,
+                "--prompt-tokens",
+                "5",
+                "--tokens",
+                "9",
+                "--rounds",
+                "1",
+                "--batch",
+                "1",
+                "--set",
+                "",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert printed.rstrip().endswith("token 0")
     assert "compiled" not in printed
@@ -56,7 +74,10 @@ def test_that_a_token_of_our_kernels_is_accounted_for_by_part(
     file = tmp_path / "bench.csv"
     settings = f"kv_cache=static,attention=sdpa,decoder=triton,decode_graph=on,weight_dtype={dtype}"
     asked = ["--model", str(tiny_model), "--without-transformers", "--set", settings, "--batch", rows]
-    assert main([*asked, "--prompt-tokens", "5", "--tokens", "40", "--rounds", "3", "--csv", str(file)]) == 0
+    assert (
+        main(["generate-bench", *asked, "--prompt-tokens", "5", "--tokens", "40", "--rounds", "3", "--csv", str(file)])
+        == 0
+    )
     with file.open(newline="") as text:
         (row,) = csv.DictReader(text)
     parts = [float(row[f"{part}_us"]) for part in PARTS if row[f"{part}_us"]]
@@ -72,5 +93,5 @@ def test_that_a_wrong_request_is_named(
     tiny_model: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
 ) -> None:
     asked = ["--model", str(tiny_model), "--device", "cpu", "--batch", "1", "--tokens", "2", "--without-transformers"]
-    assert main([*asked, *wrong]) == 2
+    assert main(["generate-bench", *asked, *wrong]) == 2
     assert words in capsys.readouterr().err

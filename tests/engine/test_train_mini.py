@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import random
+import signal
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def recipe(library, monkeypatch):
     monkeypatch.syspath_prepend(library)
     monkeypatch.setattr(mini_corpus, "HELD_OUT_ONE_IN", 4)
 
-    def run(out, *, minutes=10.0, steps=5, batch=2, said=None):
+    def run(out, *, minutes=10.0, steps=5, batch=2, said=None, asked_to_stop=lambda: False):
         lines = [] if said is None else said
         return train_mini.train(
             out,
@@ -58,6 +59,7 @@ def recipe(library, monkeypatch):
             samples=2,
             sampled_tokens=4,
             command="test",
+            asked_to_stop=asked_to_stop,
         )
 
     return run
@@ -75,8 +77,9 @@ def test_that_the_learning_rate_rises_and_decays():
 
 def test_that_a_stopped_and_resumed_training_makes_the_same_model(recipe, tmp_path):
     straight, said = recipe(tmp_path / "straight"), []
-    for _ in range(2):  # out of time after one step each
-        assert recipe(tmp_path / "resumed", minutes=0.0, said=said) is None
+    # Out of time after one step; then asked to stop once the text is read and a step is done.
+    assert recipe(tmp_path / "resumed", minutes=0.0, said=said) is None
+    assert recipe(tmp_path / "resumed", said=said, asked_to_stop=lambda: said[-1].startswith("step 2/5")) is None
     resumed = recipe(tmp_path / "resumed", said=said)
     assert "going on from step 2 of 5" in said
     weights = load_file(straight)
@@ -85,6 +88,22 @@ def test_that_a_stopped_and_resumed_training_makes_the_same_model(recipe, tmp_pa
     assert first["loss_curve"] == second["loss_curve"]
     assert [step for step, _ in first["loss_curve"]] == [1, 2, 3, 4, 5]
     assert first["loss_curve"][0][1] == pytest.approx(9.01, abs=0.2)  # ln 8192, untrained
+
+
+@pytest.mark.parametrize(("moment", "left"), [("corpus: ", []), ("step 2/", ["checkpoint.pt"])])
+def test_that_ctrl_c_ends_it_with_a_checkpoint_or_before_there_is_one(recipe, tmp_path, monkeypatch, moment, left):
+    said = []
+
+    def say(line):
+        said.append(line)
+        if line.startswith(moment):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(train_mini.train.__kwdefaults__, "packages", ("lib",))
+    asked = ["--out", str(tmp_path), "--steps", "400", "--batch", "1", "--seq", "8", "--limit-mb", "0.02"]
+    assert train_mini.main([*asked, "--device", "cpu"], say) == 130
+    assert [path.name for path in tmp_path.iterdir()] == left
+    assert said[-1].startswith("stopped at step 2 of 400" if left else moment)
 
 
 def test_that_what_is_shipped_loads_as_the_bundled_model_and_the_manifest_describes_it(recipe, tmp_path, monkeypatch):

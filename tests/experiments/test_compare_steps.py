@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -10,8 +11,8 @@ import pytest
 from explorer.config import RunConfig
 from explorer.experiments.check import check, unchecked, wanted
 from explorer.experiments.compare import Compared, Limits, compare
-from explorer.experiments.single import WorkerGone
-from explorer.experiments.steps import FreshWorker, Order, Steps, drive, ready
+from explorer.experiments.single import STOP_WITHIN_S, WorkerGone
+from explorer.experiments.steps import FreshWorker, Order, Steps, StoppedBefore, drive, ready
 from explorer.messages import (
     BlockEnded,
     Command,
@@ -193,6 +194,28 @@ def test_that_a_stop_of_checks_is_asked_for_once() -> None:
     next(steps)
     assert steps.send([]) == (Stop(run_id=3),)
     assert steps.send([]) == ()
+
+
+def test_that_a_worker_that_does_not_hear_a_stop_of_checks_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {B: unchecked(B)}
+    steps = check(Verify(run_id=3, parity=(B,), proof=(B,)), known, asked_to_stop=lambda: True, on_found=ignore)
+    next(steps)
+    steps.send([Profiled(run_id=3, config=B, found=PROFILE)])
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + STOP_WITHIN_S + 1)
+    with pytest.raises(StopIteration) as end:
+        steps.send([])
+    assert end.value.value[B].ran is not None
+    assert (end.value.value[B].parity, end.value.value[B].parity_problem) == (None, None)
+
+
+def test_that_a_stop_before_the_worker_is_ready_ends_the_waiting() -> None:
+    asked = iter([False, True])
+    steps = ready(asked_to_stop=lambda: next(asked))
+    next(steps)
+    assert steps.send([]) == ()
+    with pytest.raises(StoppedBefore):
+        steps.send([])
 
 
 @dataclass

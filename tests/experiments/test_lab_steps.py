@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -130,6 +131,19 @@ def test_that_a_stop_ends_it_with_what_there_is() -> None:
     asked = iter([False] * 2 + [True] * 50)
     assert played(answers, asked_to_stop=lambda: next(asked)) == [(4, "hf", "measured")]
     assert [order.run_id for order in answers.sent if isinstance(order, Stop)] == [1]
+
+
+def test_that_a_worker_that_does_not_hear_a_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deaf(Answers):
+        def to(self, orders: Sequence[Order]) -> list[Event]:
+            return super().to([order for order in orders if not isinstance(order, Stop)])
+
+    now_s = iter(range(0, 1000, 4))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now_s)))
+    answers = Deaf(lambda case, variant: "measured" if variant == "hf" else WorkerReady(environment=HERE))
+    asked = iter([False] * 2 + [True] * 50)
+    assert played(answers, asked_to_stop=lambda: next(asked)) == [(4, "hf", "measured")]
+    assert not any(isinstance(order, FreshWorker) for order in answers.sent)
 
 
 def test_that_every_operation_has_cases_on_either_device_and_each_case_its_dimensions() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 import torch
 from failing import LEAKED, Failing, end_of, served
+from processes import running, until
 from worker_talk import Talk
 
 from explorer.config import RunConfig
@@ -56,23 +57,6 @@ def used_bytes() -> int:
     handle, problem = find_device(nvml, str(torch.cuda.get_device_properties(0).uuid))
     assert handle is not None, problem
     return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=MEMORY_V2).used)
-
-
-def until(fact: Callable[[], bool], within_s: float) -> float:
-    """How long it took until ``fact`` held, in seconds."""
-    began_s = time.monotonic()
-    while not fact():
-        assert time.monotonic() - began_s < within_s, f"not within {within_s} s"
-        time.sleep(0.01)
-    return time.monotonic() - began_s
-
-
-def running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 # ---- memory

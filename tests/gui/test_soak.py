@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from array import array
 
 import pytest
+from PySide6.QtCore import QTimer
+from pytestqt.qtbot import QtBot
 
+from explorer.gui.loop import wait
 from explorer.gui.soak import Reading, Soaked, in_words, main, result
 
 
@@ -72,3 +76,15 @@ def test_that_a_worker_that_grows_at_one_setting_fails_it() -> None:
 def test_that_a_wrong_request_opens_no_window(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_that_ctrl_c_ends_a_wait_of_a_window_driven_by_script(qtbot: QtBot) -> None:
+    ticks = iter(range(1000))
+    timer = QTimer()
+    timer.timeout.connect(lambda: next(ticks) == 2 and signal.raise_signal(signal.SIGINT))
+    timer.start(1)
+    with pytest.raises(KeyboardInterrupt):
+        wait(100)
+    assert next(ticks) > 4, "not within a slot, where it would be lost"
+    timer.stop()
+    wait(1)

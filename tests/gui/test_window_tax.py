@@ -14,6 +14,7 @@ from explorer.gui import window_tax
         (["--block-s", "0"], "--block-s is 0.0"),
         (["--set", "attention=slow"], "attention"),
         (["--batch", "0"], "batch"),
+        (["--csv", "/"], "/ is a folder"),
     ],
 )
 def test_that_what_cannot_be_measured_is_refused_by_name(

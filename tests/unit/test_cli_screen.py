@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from explorer.cli_screen import columns, ctrl_c_asks
+from explorer.cli_screen import columns
+from explorer.ctrl_c import ctrl_c_asks
 
 
 def test_that_the_first_ctrl_c_asks_and_the_second_interrupts() -> None:
