@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QLabel, QWidget
 
 from explorer.gui.annotations import Annotations
 from explorer.gui.axes import EDGE_PX, PlainAxis, TimeAxis, round_up
+from explorer.gui.curve import Curve
 from explorer.gui.language import tr
 from explorer.gui.palette import Theme
 from explorer.gui.readout import coloured
@@ -43,7 +44,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         keep(self.setAccessibleName, title)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._from_zero = from_zero
-        self._curves: list[pg.PlotDataItem] = []
+        self._curves: list[Curve] = []
         self._hand_set = False
         item = self.getPlotItem()
         item.hideButtons()
@@ -71,19 +72,19 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         # The plot's size is not final when it is resized: its view follows in the next layout pass.
         self._view.sigResized.connect(self._place_words)
 
-    def add_curve(self, *, above: bool = False) -> pg.PlotDataItem:
+    def add_curve(self, *, above: bool = False) -> Curve:
         """A new empty curve over those added before, and with ``above`` over those to come as well; its pen comes
         from ``dress``.
         """
-        curve = pg.PlotDataItem(antialias=False, connect="finite", skipFiniteCheck=False)
+        curve = Curve()
         curve.setZValue(40 if above else len(self._curves))
-        self.addItem(curve)
+        self.addItem(curve, ignoreBounds=True)
         self._curves.append(curve)
         return curve
 
     @staticmethod
     def dress(
-        curve: pg.PlotDataItem,
+        curve: Curve,
         colour: QColor,
         *,
         width: float = 1.0,
@@ -94,7 +95,7 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         pen = QPen(colour, width, style)
         pen.setCosmetic(True)
         curve.setPen(pen)
-        curve.setFillBrush(fill)
+        curve.setBrush(fill)
         curve.setFillLevel(None if fill is None else 0.0)
 
     def clear_curves(self) -> None:

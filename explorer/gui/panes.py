@@ -9,13 +9,13 @@ from types import MappingProxyType
 from typing import Literal, assert_never
 
 import numpy as np
-import pyqtgraph as pg
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QAction, QActionGroup, QColor
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import Workload
 from explorer.gui.axes import LogAxis, PlainAxis, SiAxis
+from explorer.gui.curve import Curve
 from explorer.gui.envelope import Floats
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.live_plot import LivePlot
@@ -483,7 +483,7 @@ def _corners(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return x[kept], y[kept]
 
 
-def _set_measured(curve: pg.PlotDataItem, x: Floats, y: Floats) -> None:
+def _set_measured(curve: Curve, x: Floats, y: Floats) -> None:
     """Draw the points; nothing where none of them was measured."""
     measured = bool(np.isfinite(y).any())
     curve.setData(x if measured else [], y if measured else [])

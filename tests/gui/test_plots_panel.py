@@ -403,16 +403,18 @@ def test_that_a_million_samples_are_drawn_from_all_of_them(panel: Panel, capsys:
     panel.log.run(1).columns.extend(columns)
     panel.widget.redraw()
     QApplication.processEvents()
-    took: list[float] = []
+    took_ms: list[float] = []
     for i in range(20):
         panel.add(steps([0.5] * 300, start_s=500 + 0.15 * i, first_step=count + 300 * i, first="steady", tokens=8))
-        start_s = time.perf_counter()
+        begun_s = time.thread_time()
         panel.widget.redraw()
         QApplication.processEvents()
-        took.append(1e3 * (time.perf_counter() - start_s))
+        took_ms.append(1e3 * (time.thread_time() - begun_s))
     with capsys.disabled():
-        median_ms, p95_ms = np.median(took), np.quantile(took, 0.95)
-        print(f"\na million samples: redraw and painting median {median_ms:.1f}, p95 {p95_ms:.1f} ms")  # noqa: T201
+        median_ms, p95_ms = np.median(took_ms), np.quantile(took_ms, 0.95)
+        print(f"\na million samples: redraw and painting median {median_ms:.1f}, p95 {p95_ms:.1f} ms of a core")  # noqa: T201
+    # Nobody asks how far the data reach: the plots set their ranges themselves.
+    assert not [axis for axis in (0, 1) if panel.plot("throughput_plot").getViewBox().childrenBounds()[axis]]
     x, y = panel.curve("throughput_plot", 1)
     assert len(x) <= 2 * panel.plot("throughput_plot").width()
     # The single fast step among a million is still to be seen.
