@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -47,16 +48,21 @@ def python_source() -> TextSource:
     topics = importlib.util.find_spec("pydoc_data.topics")
     topics_file = Path(topics.origin) if topics is not None and topics.origin is not None else None
     library = Path(sysconfig.get_path("stdlib"))
-    files = [
-        path
-        for path in sorted(library.rglob("*.py"))
-        if not LEFT_OUT.intersection(path.relative_to(library).parts) and path != topics_file
-    ]
+    files = [path for path in _sources_below(library) if path != topics_file]
     return TextSource(
         name="python",
         files=(*((topics_file,) if topics_file is not None else ()), *files),
         documents=lambda: _python_documents(files, with_topics=topics_file is not None),
     )
+
+
+def _sources_below(library: Path) -> list[Path]:
+    """In sorted order. What is left out is not even looked through: site-packages holds most of an installation."""
+    files: list[Path] = []
+    for folder, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if name not in LEFT_OUT]
+        files += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(files)
 
 
 def _python_documents(files: list[Path], *, with_topics: bool) -> Iterator[str]:
