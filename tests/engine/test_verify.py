@@ -180,7 +180,7 @@ def test_that_in_float32_torchs_own_path_does_not_excuse_its_own_error(
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * 1.01
 
-    monkeypatch.setattr(fused_gelu, "_module", lambda level: Larger(approximate="tanh"))
+    monkeypatch.setattr(fused_gelu, "_module", lambda *_: Larger(approximate="tanh"))
     for attention in ("naive", "sdpa"):  # beside the yardstick, and as the yardstick itself
         parity = checked(tiny, gelu="torch", attention=attention)
         assert not parity.ok
@@ -221,7 +221,7 @@ def test_that_products_that_round_as_tf32_does_are_found_in_float32(
 
     config: RunConfig = request.getfixturevalue(model)
     before = {key: numbers for key, numbers in known.items() if not key[0].levels or key[1] == "exact"}
-    monkeypatch.setattr(fused_gelu, "_module", lambda level: Rounding(approximate="tanh"))
+    monkeypatch.setattr(fused_gelu, "_module", lambda *_: Rounding(approximate="tanh"))
     parity = checked(config, before, steps=1, gelu="torch", attention=attention)
     assert not parity.ok
     assert "the forward pass is off from transformer.h.0 on" in parity.worst
