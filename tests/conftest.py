@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from forked import forks_for_spawns
 
+from explorer.results import statistics
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test needs a network
 
 
@@ -63,6 +65,12 @@ def torch_is_imported_once(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.config.option.markexpr == "not gpu":
             patch.setattr(multiprocessing, "get_context", forks_for_spawns())
         yield
+
+
+@pytest.fixture
+def short_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warm-up of ten steps at most, for tests of what comes after it."""
+    monkeypatch.setattr(statistics, "WARMUP_LIMIT_STEPS", 10)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,8 @@ import pytest
 
 from explorer.entry import main
 
+pytestmark = pytest.mark.usefixtures("short_warm_up")
+
 
 @pytest.fixture
 def tiny(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:

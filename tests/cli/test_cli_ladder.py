@@ -10,6 +10,8 @@ import pytest
 
 from explorer.entry import main
 
+pytestmark = pytest.mark.usefixtures("short_warm_up")
+
 
 @pytest.fixture
 def tiny(tiny_model: Path, tmp_path: Path) -> list[str]:

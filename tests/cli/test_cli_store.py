@@ -108,6 +108,7 @@ def test_that_a_run_is_kept_as_it_was_measured(tiny: list[str], tmp_path: Path, 
     assert (line["steps"], line["segments"], line["outcome"]) == (len(pandas.read_csv(files[1])), 2, "completed")
 
 
+@pytest.mark.usefixtures("short_warm_up")
 def test_that_a_comparison_is_kept_with_the_figures_that_it_had(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -125,6 +125,7 @@ def test_that_generation_in_the_window_streams_its_text(qtbot: QtBot, tiny_model
     window.close()
 
 
+@pytest.mark.usefixtures("short_warm_up")
 def test_that_a_comparison_in_the_window_comes_to_a_verdict(qtbot: QtBot, tiny_model: Path, tmp_path: Path) -> None:
     _, window = create(["--in-process", "--settings", str(tmp_path / "settings.ini")])
     qtbot.addWidget(window)
@@ -138,7 +139,7 @@ def test_that_a_comparison_in_the_window_comes_to_a_verdict(qtbot: QtBot, tiny_m
     hand.find(QAction, "pin_a_action").trigger()
     hand.find(QSpinBox, "batch_spin").setValue(2)
     hand.find(QCheckBox, "checks_check").setChecked(False)
-    hand.find(QSpinBox, "budget_spin").setValue(5)
+    hand.find(QSpinBox, "budget_spin").setValue(2)
     hand.press("compare_button")
     hand.until(lambda: len(window.log.runs) == 2 and not window.bridge.going)
     record = window.comparing.record
