@@ -31,7 +31,7 @@ def test_that_the_kernels_together_give_the_full_forward_pass(lengths: list[int]
 
     if not INTERPRETED:
         pytest.skip("kernels are compiled in a run with GPU tests")
-    model = small_gpt2(width=16, layers=2)  # a program takes the interpreter milliseconds
+    model = small_gpt2(width=8, layers=2)  # a program takes the interpreter milliseconds
     run = run_of(model, RunConfig(workload="generate"))
     before = [parameter.tolist() for parameter in model.parameters()]
     with transposed(run):
