@@ -56,6 +56,11 @@ def after_run(outcome: str, config: RunConfig) -> str:
     )
 
 
+def stopped_early(config: RunConfig) -> str:
+    """After a run that was stopped while it was still being made ready."""
+    return tr("Stopped before the first step. {next}", next=first_step(config))
+
+
 def reasons(found: Mapping[str, str]) -> str:
     """The registry's reasons, by toggle, as one line."""
     return " ".join(

@@ -67,7 +67,11 @@ class Pane(QWidget):
         column.setSpacing(2)
         column.addWidget(header)
         column.addWidget(plot, 1)
-        plot.show_words(self.idle_words)
+        self.teach()
+
+    def teach(self) -> None:
+        """Say what the empty plot will show."""
+        self.plot.show_words(self.idle_words)
 
     def begin(self, run_id: int, workload: Workload) -> None:
         """Clear the pane for a run."""

@@ -143,6 +143,9 @@ class PlotsPanel(QWidget):
             self._ended = True
             self._readouts_at_s = 0.0
             self.show_progress(None)
+            if self._curves is not None and not self._curves.last_s():
+                for pane in self._panes:
+                    pane.teach()
             self._mark_changed()
 
     def show_run(self, run_id: int) -> None:

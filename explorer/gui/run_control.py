@@ -51,6 +51,7 @@ class RunControl(QObject):
         self._taught = False
         self._run_id = 0
         self._segments_of_run = 0
+        self._measured = False
         self._notes: list[str] = []
         self._ran: RunConfig | None = None
         self._peak_bytes = -1
@@ -220,7 +221,7 @@ class RunControl(QObject):
         self._show_state()
 
     def _started(self, run_id: int, config: RunConfig) -> None:
-        self._run_id, self._segments_of_run = run_id, 0
+        self._run_id, self._segments_of_run, self._measured = run_id, 0, False
         self._notes.clear()
         self._messages.clear()
         self._panels.plots.begin_run(run_id, config)
@@ -267,6 +268,7 @@ class RunControl(QObject):
     def _samples(self, run_id: int, samples: list[Sample]) -> None:
         if run_id != self._run_id:
             return
+        self._measured = True
         if self._stall_words and self._messages.text.startswith(self._stall_words):
             self._messages.clear()  # it came after all
         self._stall_words = ""
@@ -323,7 +325,9 @@ class RunControl(QObject):
         self._redraw()
         config = self._intent.config
         if event.problem is None:
-            self._messages.show_message(hints.after_run(event.outcome, config))
+            self._messages.show_message(
+                hints.after_run(event.outcome, config) if self._measured else hints.stopped_early(config)
+            )
         elif event.problem.bad_request and self._segments_of_run == 0 and _could_download(config):
             self._messages.show_message(
                 problem_words(event.problem),

@@ -107,6 +107,17 @@ def test_that_a_stop_in_time_offers_nothing(bench: Bench) -> None:
     assert window.messages.severity == "hint"
 
 
+def test_that_a_run_stopped_before_its_first_step_teaches_again(bench: Bench) -> None:
+    window = bench.open()
+    plots = window.panels.plots
+    before = [pane.plot.words() for pane in plots._panes]
+    start = bench.start()
+    assert plots.throughput.plot.words() != before[0]
+    bench.end(start)
+    assert window.messages.text.startswith("Stopped before the first step. Press Start (F5)")
+    assert [pane.plot.words() for pane in plots._panes] == before
+
+
 def test_that_a_worker_in_the_window_process_is_not_offered_to_be_ended(bench: Bench) -> None:
     window = bench.open("--in-process")
     start = bench.start()
