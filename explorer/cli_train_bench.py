@@ -18,6 +18,7 @@ from explorer.config import RunConfig
 from explorer.engine.device import environment
 from explorer.engine.errors import BadRequest
 from explorer.engine.training_speed import TrainingSpeed, of_nanogpt, of_ours
+from explorer.engine.turns import Failed, at_once
 from explorer.optimizations import registry
 from explorer.results.atomic import check_target, replaced
 from explorer.results.environment import DeviceInfo
@@ -66,6 +67,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nanogpt", type=Path, metavar="FOLDER", help="a clone of nanoGPT, whose model is an arm, too")
     parser.add_argument("--graph", action="store_true", help="nanoGPT with a CUDA graph of its step besides")
     parser.add_argument("--account", action="store_true", help="take a step of each arm apart by kernels")
+    parser.add_argument(
+        "--at-once",
+        action="store_true",
+        help="load and compile a batch size's arms side by side, in processes of their own, then time them by turns: "
+        "quicker, where all of them fit into the device's memory together",
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE")
     return parser
 
@@ -87,11 +94,10 @@ def _measure(args: argparse.Namespace) -> None:
     for batch in args.batch or [8]:
         config = RunConfig(model=args.model, device=device.id, batch=batch, seq=args.seq)
         config = registry.with_level(config, "dropout", "off")
-        for name, measure in _arms(args, config, device):
-            try:
-                speed = measure()
-            except (BadRequest, torch.OutOfMemoryError) as error:
-                say(f"{batch:>4}  {name}: {getattr(error, 'why', 'out of memory')}\n")
+        arms = dict(_arms(args, config, device))
+        for name, speed in zip(arms, (at_once if args.at_once else _one_by_one)(list(arms.values())), strict=True):
+            if isinstance(speed, Failed):
+                say(f"{batch:>4}  {name}: {speed.why}\n")
                 continue
             row = _row(name, batch, speed)
             rows.append(row)
@@ -104,21 +110,29 @@ def _measure(args: argparse.Namespace) -> None:
                     write_rows(text, rows)
 
 
+def _one_by_one(measures: Sequence[Callable[..., TrainingSpeed]]) -> Iterator[TrainingSpeed | Failed]:
+    for measure in measures:
+        try:
+            yield measure()
+        except BadRequest as error:
+            yield Failed(why=error.why)
+        except torch.OutOfMemoryError:
+            yield Failed(why="out of memory")
+
+
 def _arms(
     args: argparse.Namespace, config: RunConfig, device: DeviceInfo
-) -> Iterator[tuple[str, Callable[[], TrainingSpeed]]]:
+) -> Iterator[tuple[str, Callable[..., TrainingSpeed]]]:
     """Names, and what measures each."""
-    how = {"steps": args.steps, "profiled": args.account}
+    how = {"device": device, "steps": args.steps, "profiled": args.account}
     for settings in args.arms:
         asked = changed(config, settings) if settings else config
-        yield settings or "nothing set", partial(of_ours, asked, device, **how)
+        yield settings or "nothing set", partial(of_ours, config=asked, **how)
     if args.nanogpt is not None:
-        yield "nanoGPT, compiled", partial(of_nanogpt, config, device, args.nanogpt, graphed=False, **how)
+        theirs = partial(of_nanogpt, config=config, folder=args.nanogpt, **how)
+        yield "nanoGPT, compiled", partial(theirs, graphed=False)
         if args.graph:
-            yield (
-                "nanoGPT, compiled, CUDA graph",
-                partial(of_nanogpt, config, device, args.nanogpt, graphed=True, **how),
-            )
+            yield "nanoGPT, compiled, CUDA graph", partial(theirs, graphed=True)
 
 
 def _row(name: str, batch: int, speed: TrainingSpeed) -> dict[str, Cell]:

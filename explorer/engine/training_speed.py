@@ -12,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from explorer.engine.session import Session
 from explorer.engine.step_graph import WARM_UPS
 from explorer.engine.trace import read_profile
 from explorer.engine.training_graph import Step, TrainingGraph
+from explorer.engine.turns import Turn
 from explorer.optimizations.base import Run
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Profile
@@ -62,8 +64,10 @@ class TrainingSpeed:
 Advance = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def of_ours(config: RunConfig, device: DeviceInfo, *, steps: int, profiled: bool) -> TrainingSpeed:
-    """The speed of ``config``.
+def of_ours(
+    turn: Turn = nullcontext, *, config: RunConfig, device: DeviceInfo, steps: int, profiled: bool
+) -> TrainingSpeed:
+    """The speed of ``config``. What is timed runs within ``turn``.
 
     Raises:
         BadRequest: it cannot run here.
@@ -72,13 +76,22 @@ def of_ours(config: RunConfig, device: DeviceInfo, *, steps: int, profiled: bool
     with _session(config, device) as session:
         session.begin_segment(0)
         loop: Any = session.loop
-        return _speed(session, loop.advance, steps, profiled)
+        return _speed(session, loop.advance, steps, profiled, turn)
 
 
 def of_nanogpt(
-    config: RunConfig, device: DeviceInfo, folder: Path, *, steps: int, graphed: bool, profiled: bool
+    turn: Turn = nullcontext,
+    *,
+    config: RunConfig,
+    device: DeviceInfo,
+    folder: Path,
+    steps: int,
+    graphed: bool,
+    profiled: bool,
 ) -> TrainingSpeed:
     """The speed of the model in ``folder``/model.py, compiled, under bf16 autocast, with its own flash attention.
+
+    What is timed runs within ``turn``.
 
     Raises:
         ValueError: there is no such file.
@@ -90,7 +103,8 @@ def of_nanogpt(
         try:
             step = _nanogpt_step(_module(folder / "model.py"), session, capturable=graphed)
             graph = TrainingGraph(session.run, step)
-            return _speed(session, graph if graphed else lambda tokens: step(session.run, tokens), steps, profiled)
+            advance: Advance = graph if graphed else lambda tokens: step(session.run, tokens)
+            return _speed(session, advance, steps, profiled, turn)
         finally:
             torch._dynamo.reset()
 
@@ -147,7 +161,7 @@ def _module(path: Path) -> Any:
     return module
 
 
-def _speed(session: Session, advance: Advance, steps: int, profiled: bool) -> TrainingSpeed:
+def _speed(session: Session, advance: Advance, steps: int, profiled: bool, turn: Turn) -> TrainingSpeed:
     batches = session.batches
     began = time.perf_counter()
     advance(batches.next()[0])
@@ -157,6 +171,12 @@ def _speed(session: Session, advance: Advance, steps: int, profiled: bool) -> Tr
         advance(batches.next()[0])
     torch.cuda.synchronize()
     torch.cuda.empty_cache()  # what only the first steps took
+    with turn():
+        return _timed(session, advance, steps, profiled, first_s)
+
+
+def _timed(session: Session, advance: Advance, steps: int, profiled: bool, first_s: float) -> TrainingSpeed:
+    batches = session.batches
     for _ in range(2):
         advance(batches.next()[0])
     torch.cuda.synchronize()
