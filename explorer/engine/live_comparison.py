@@ -27,6 +27,8 @@ SOLO_STEPS = 10
 class LiveComparison(Task):
     """Each arm alone first, until it has settled; then blocks of both, in an order drawn by seed: ABBA or BAAB.
 
+    Of equal arms only the second is alone first: what it needs, both need.
+
     Both arms have the same seed, so the same weights and batches. Where they do not fit into memory together they
     are built anew for each block. Goes on until Stop, or until the loss of an arm is no number.
     """
@@ -42,19 +44,21 @@ class LiveComparison(Task):
         super().__init__(compare, flag, commands, emit, here)
         self._compare = compare
         self._delay: Delay | None = None
+        self._announced: set[int] = set()
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         for config in self._compare.arms:
             if config.workload != "train":
                 raise BadRequest(what="Not compared", why=f"the workload is {config.workload}; only train is compared")
         self._look_at(device)
-        with self._solo(0, device):
-            pass
+        if self._compare.arms[0] != self._compare.arms[1]:
+            with self._solo(0, device):
+                pass
         with ExitStack() as stack:
             second = stack.enter_context(self._solo(1, device))
             try:
                 self._report("loading both arms", None, None, "")
-                first = stack.enter_context(self._solo(0, device, announce=False))
+                first = stack.enter_context(self._solo(0, device, alone=False))
             except torch.OutOfMemoryError:
                 first = None
             if first is not None:
@@ -63,13 +67,17 @@ class LiveComparison(Task):
         self._alternate(lambda arm, pair: self._rebuilt(arm, pair, device))
         return "stopped"
 
-    def _solo(self, arm: int, device: DeviceInfo, *, announce: bool = True) -> Session:
-        """A session of ``arm``, warmed up by the rule and suspended."""
+    def _solo(self, arm: int, device: DeviceInfo, *, alone: bool = True) -> Session:
+        """A session of ``arm``, warmed up by the rule and suspended. ``alone``: no other one holds memory."""
         self._config = self._compare.arms[arm]
         with ExitStack() as opening:
             session = opening.enter_context(self._open(self._config, device))
-            session.begin_segment(0)
-            if announce:
+            if alone:
+                session.begin_segment(0)
+            else:
+                session.begin_beside_another()
+            if arm not in self._announced:
+                self._announced.add(arm)
                 self._announce(self._compare.run_ids[arm], session, ())
             steady: list[float] = []
             while len(steady) < SOLO_STEPS:
@@ -92,7 +100,7 @@ class LiveComparison(Task):
             order = (order[1], order[0])
 
     def _rebuilt(self, arm: int, pair: int, device: DeviceInfo) -> None:
-        with self._solo(arm, device, announce=False) as session:
+        with self._solo(arm, device) as session:
             self._block(session, arm, pair, alone=True)
 
     def _block(self, session: Session, arm: int, pair: int, *, alone: bool) -> None:

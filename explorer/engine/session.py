@@ -150,9 +150,14 @@ class Session:
 
     def begin_segment(self, index: int) -> None:
         """Enter the toggles and begin segment ``index``."""
-        registry.enter_process_wide(self._process_wide, self.run)
-        registry.enter_on_run(self._toggles, self.run)
+        self._enter_toggles()
         self.loop.begin_segment(index)
+
+    def begin_beside_another(self) -> None:
+        """Enter the toggles and begin the first segment while another session holds memory: peaks are not told."""
+        assert isinstance(self.loop, TrainingLoop)
+        self._enter_toggles()
+        self.loop.begin_segment(0, alone=False)
 
     def suspend(self) -> None:
         """Leave the process's flags as they were, so that another session can run in it. All steps must be collected.
@@ -243,6 +248,10 @@ class Session:
         if self.run.optimizer is not None:
             for group in self.run.optimizer.param_groups:
                 group["lr"], group["weight_decay"] = config.lr, config.weight_decay
+
+    def _enter_toggles(self) -> None:
+        registry.enter_process_wide(self._process_wide, self.run)
+        registry.enter_on_run(self._toggles, self.run)
 
     def _leave_toggles(self) -> None:
         try:

@@ -103,10 +103,13 @@ class TrainingLoop:
         self.next_step = 0
         self.finished = False  # training goes on until it is stopped
 
-    def begin_segment(self, index: int) -> None:
-        """Time the next steps as segment ``index``. All earlier steps must have been collected."""
+    def begin_segment(self, index: int, *, alone: bool = True) -> None:
+        """Time the next steps as segment ``index``. All earlier steps must have been collected.
+
+        ``alone``: whether memory peaks are this run's only.
+        """
         self._segment = index
-        self._block, self._alone = -1, True
+        self._block, self._alone = -1, alone
         self._warmup = WarmUp()
         self.replays = self._run.graphed
         self._graph = TrainingGraph(self._run, train_step) if self.replays else None

@@ -68,6 +68,8 @@ def compare(
 
     def outcome(problem: Problem | None = None, *, usable: bool = True) -> Compared:
         first, second = command.run_ids
+        if command.arms[0] == command.arms[1]:
+            peaks[first] = peaks[second]  # equal arms are not each alone on the device
         return Compared(
             blocks=blocks,
             ended_by=ended_by,

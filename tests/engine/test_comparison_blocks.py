@@ -81,14 +81,28 @@ def test_that_both_arms_see_the_same_batches_from_the_same_weights(tiny: RunConf
 
 
 def test_that_memory_is_told_of_solo_steps_only(tiny: RunConfig) -> None:
-    events = compared(tiny, tiny, blocks=2)
-    for run_id in (1, 2):
-        samples = samples_of(events, run_id)
+    events = compared(tiny, tiny.with_level("gelu", "torch"), blocks=2)
+    firsts, seconds = samples_of(events, 1), samples_of(events, 2)
+    began = {e.run_id: i for i, e in enumerate(events) if isinstance(e, SegmentStarted)}
+    assert len(began) == 2
+    for samples in (firsts, seconds):
         assert all(s.peak_allocated_bytes == -1 for s in samples if s.block >= 0)
-        solo = [s for s in samples if s.block < 0 and s.phase == "steady"]
-        assert len(solo) >= SOLO_STEPS
-        assert all(s.peak_allocated_bytes > 0 for s in solo)
-    assert sum(isinstance(e, SegmentStarted) for e in events) == 2
+    solo = [s for s in seconds if s.block < 0 and s.phase == "steady"]
+    assert len(solo) >= SOLO_STEPS
+    assert all(s.peak_allocated_bytes > 0 for s in solo)
+    # A warms up twice: alone, and again once B holds memory beside it.
+    before = [s for e in events[: began[2]] if isinstance(e, Samples) for s in e.samples]
+    after = [s for e in events[began[2] :] if isinstance(e, Samples) and e.run_id == 1 for s in e.samples]
+    assert all(s.peak_allocated_bytes > 0 for s in before if s.phase == "steady")
+    assert sum(s.phase == "steady" for s in before) >= SOLO_STEPS
+    assert all(s.peak_allocated_bytes == -1 for s in after)
+
+
+def test_that_equal_arms_are_alone_once_and_both_begin(tiny: RunConfig) -> None:
+    events = compared(tiny, tiny, blocks=2)
+    assert [e.run_id for e in events if isinstance(e, SegmentStarted)] == [2, 1]
+    assert all(s.peak_allocated_bytes == -1 for s in samples_of(events, 1))
+    assert any(s.peak_allocated_bytes > 0 for s in samples_of(events, 2))
 
 
 def test_that_arms_that_do_not_fit_together_are_built_anew_for_each_block(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -58,13 +60,17 @@ def block(arm: int, pair: int, step_ms: float) -> BlockEnded:
 
 
 def compared(
-    batches: Sequence[Sequence[Event]], *, limits: Limits = PATIENT, stop_at: int | None = None
+    batches: Sequence[Sequence[Event]],
+    *,
+    limits: Limits = PATIENT,
+    stop_at: int | None = None,
+    command: Compare = COMMAND,
 ) -> tuple[Compared, list[Order], list[int]]:
     """The outcome, all that was sent, and the pairs that were told of. ``stop_at``: the batch at which to stop."""
     done = 0
     pairs: list[int] = []
     steps = compare(
-        COMMAND,
+        command,
         limits=limits,
         asked_to_stop=lambda: stop_at is not None and done > stop_at,
         on_pair=lambda blocks: pairs.append(len(blocks.pairs)),
@@ -281,3 +287,28 @@ def test_that_blocks_of_the_stopped_run_are_blocks() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send(ENDS)
     assert seen[-1] is end.value.value.blocks
+
+
+def test_that_of_equal_arms_the_one_that_was_alone_tells_the_peak_of_both() -> None:
+    first = Samples(run_id=1, samples=(sample(-1),))
+    second = Samples(run_id=2, samples=(sample(300),))
+    equal = dataclasses.replace(COMMAND, arms=(COMMAND.arms[0], COMMAND.arms[0]))
+    result, _, _ = compared([[first], [second], ENDS], stop_at=0, command=equal)
+    assert result.peak_bytes == (300, 300)
+
+
+def test_that_energy_is_of_each_arms_blocks() -> None:
+    def steps(block: int, *readings: tuple[float, float]) -> tuple[Sample, ...]:
+        return tuple(
+            dataclasses.replace(sample(-1), block=block, step_ms=1000.0, energy_j=joules, read_at_s=at_s)
+            for at_s, joules in readings
+        )
+
+    alone = Samples(run_id=1, samples=steps(-1, (0.0, 0.0), (9.0, 9e9)))
+    first = Samples(
+        run_id=1, samples=steps(0, (10.0, 1000.0), (12.0, 1200.0)) + steps(1, (20.0, 5000.0), (22.0, 5200.0))
+    )
+    result, _, _ = compared([[alone, first, Samples(run_id=2, samples=steps(0, (13.0, 1300.0)))], ENDS], stop_at=0)
+    # 200 J in 2 s, twice: 100 W; four steps of 1 s and 8 tokens.
+    assert result.joules_per_token[0] == pytest.approx(100.0 * 4.0 / 32)
+    assert math.isnan(result.joules_per_token[1]), "one reading tells nothing"
