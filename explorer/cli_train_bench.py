@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import sys
 from collections import defaultdict
@@ -23,19 +22,9 @@ from explorer.optimizations import registry
 from explorer.results.atomic import check_target, replaced
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import Cell, text_writer, write_rows
+from explorer.results.kernel_kinds import kind_of
 from explorer.results.proof import Profile, short_name
 
-PARTS: Mapping[str, str] = {
-    "attention": r"flash|fmha|sdpa|attention|cudnn_generated",
-    "loss": r"softmax|nll_loss|cross_entropy",
-    "matrix products": r"gemm|nvjet|cutlass|xmma|cublas|splitK",
-    "AdamW and clipping": r"Adam|multi_tensor|lpnorm|foreach",
-    "GeLU": r"gelu|tanh|_pow_",
-    "layer norm, residual": r"layer_norm|var_mean|rsqrt",
-    "embedding": r"embedding|index_put|indexFunc",
-    "copies": r"^Mem|copy|_to_copy",
-}
-"""Parts of a step by what is found in their kernels' names; the first that fits. Inductor names what it fused."""
 KERNELS = 25
 
 
@@ -156,20 +145,12 @@ def _line(row: Mapping[str, Cell]) -> str:
     return f"{row['batch']:>4} {times} {rest}"
 
 
-def part_of(kernel: str) -> str:
-    """The part of a training step that ``kernel`` belongs to, by its name."""
-    for part, pattern in PARTS.items():
-        if re.search(pattern, kernel, re.IGNORECASE):
-            return part
-    return "other element-wise"
-
-
 def account(profile: Profile) -> str:
-    """One step in milliseconds by part, the time in which nothing ran, and its longest kernels."""
-    by_part: defaultdict[str, float] = defaultdict(float)
+    """One step in milliseconds by kind of kernel, the time in which nothing ran, and its longest kernels."""
+    by_kind: defaultdict[str, float] = defaultdict(float)
     for kernel in profile.kernels:
-        by_part[part_of(kernel.name)] += kernel.total_us / 1e3
-    lines = [f"      {ms:8.2f} ms  {part}" for part, ms in sorted(by_part.items(), key=lambda item: -item[1])]
+        by_kind[kind_of(kernel.name)] += kernel.total_us / 1e3
+    lines = [f"      {ms:8.2f} ms  {kind}" for kind, ms in sorted(by_kind.items(), key=lambda item: -item[1])]
     launches = f"{profile.launches or 0} launches"
     lines.append(f"      {max(0.0, profile.step_ms - profile.busy_ms):8.2f} ms  nothing ran ({launches})")
     lines += [
