@@ -12,6 +12,7 @@ from explorer.results.lab import Case, LabRow
 from explorer.results.parity import Parity
 from explorer.results.proof import Profile
 from explorer.results.sample import Sample, Segment
+from explorer.results.step_profile import MOST_STEPS, StepProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Start:
     """File that the state is written to before a change that may cost the process; empty: it is not written."""
     parked: Parked | None = None
     """What to go on from, ``config`` being that of before the change; None: from the beginning."""
+    nvtx: bool = False
+    """Whether the parts of its steps are NVTX ranges, for ``nsys profile``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +140,29 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSteps:
+    """Profile ``steps`` steps of ``config`` after a warm-up, in a process of its own; in generation, tokens after the
+    prefill. A run that is going pauses for it at its next step boundary.
+
+    ``folder``: where the Chrome trace is left, and with ``memory`` a snapshot of what was allocated; empty: nowhere.
+
+    Raises:
+        ValueError: ``steps`` is out of range.
+    """
+
+    run_id: int
+    config: RunConfig
+    steps: int = 3
+    folder: str = ""
+    memory: bool = False
+    download: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"steps is {self.steps}; allowed: 1 to {MOST_STEPS}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigure:
     """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
 
@@ -175,7 +201,7 @@ class Shutdown:
     pass
 
 
-Work = Start | Compare | Verify | Bench
+Work = Start | Compare | Verify | Bench | ProfileSteps
 """What takes its time and ends with RunEnded."""
 
 Aside = SummarizeMemory | EmptyCache
@@ -264,6 +290,15 @@ class Benched:
 
     run_id: int
     row: LabRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsProfiled:
+    """Where the time of ``config``'s steps went, or why that was not to be found out."""
+
+    run_id: int
+    config: RunConfig
+    found: StepProfile | Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +399,7 @@ Event = (
     | ParityChecked
     | Profiled
     | Benched
+    | StepsProfiled
     | Text
     | Saved
     | MemorySummary

@@ -15,6 +15,7 @@ from typing import Literal
 import torch
 
 from explorer.engine.memory import StepMemory
+from explorer.engine.parts import part
 from explorer.engine.sampling import choose, penalised
 from explorer.engine.step_graph import Pool, StepGraph, new_pool
 from explorer.engine.stop_strings import StopStrings
@@ -195,15 +196,17 @@ class GenerationLoop:
     def _advance(self) -> None:
         """Compute one token of every sequence, or have its graph do so."""
         if not self.replays:
-            with self._run.autocast():
+            with part("decode" if self._prefilled else "prefill"), self._run.autocast():
                 if self._prefilled:
                     self._decode(self._filled - 1)
                 else:
                     self._prefill()
         elif self._prefilled:
-            self._record("decode", self._filled - 1).replay()
+            with part("decode"):
+                self._record("decode", self._filled - 1).replay()
         else:
-            self._record("prefill", self._rows.prompt).replay()
+            with part("prefill"):
+                self._record("prefill", self._rows.prompt).replay()
         self._prefilled = True
         self._filled += 1
 
@@ -247,6 +250,10 @@ class GenerationLoop:
         return graph
 
     def _choose(self, logits: torch.Tensor) -> torch.Tensor:
+        with part("sampling"):
+            return self._chosen(logits)
+
+    def _chosen(self, logits: torch.Tensor) -> torch.Tensor:
         config = self._run.config
         logits = logits.float()
         logits[:, self._vocabulary :] = -math.inf

@@ -5,15 +5,21 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+
+import torch
 
 from explorer.config import RunConfig
 from explorer.engine import saving
-from explorer.engine.errors import BadRequest
+from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.memory_at_hand import answer
+from explorer.engine.parts import part, parts_for_nsight
 from explorer.engine.problems import describe
+from explorer.engine.profiling import profiled
 from explorer.engine.runner import RUN_IS_OVER
 from explorer.engine.session import Session
+from explorer.engine.step_trace import STEP
 from explorer.engine.task import Outcome, Task
 from explorer.messages import (
     Aside,
@@ -23,8 +29,11 @@ from explorer.messages import (
     EmptyCache,
     Event,
     Parked,
+    ProfileSteps,
+    Progress,
     Reconfigure,
     Refused,
+    RunEnded,
     Save,
     Saved,
     Shutdown,
@@ -38,7 +47,7 @@ from explorer.results.environment import DeviceInfo, Environment
 
 
 class LiveRun(Task):
-    """Steps until they are enough or Stop comes; Reconfigure and Save are read between them."""
+    """Steps until they are enough or Stop comes; Reconfigure, Save and ProfileSteps are read between them."""
 
     def __init__(
         self,
@@ -47,7 +56,10 @@ class LiveRun(Task):
         commands: queue.SimpleQueue[Command],
         emit: Callable[[Event], None],
         here: Environment,
+        *,
+        flag_of: Callable[[int], threading.Event],
     ) -> None:
+        """``flag_of``: the stop flag of a profile that the run pauses for, by its run id."""
         super().__init__(start, flag, commands, emit, here)
         self._id = start.run_id
         self._steps_wanted = start.steps
@@ -59,12 +71,19 @@ class LiveRun(Task):
         """Folders that the model is to be written to at the next step boundary."""
         self._asides: list[Aside] = []
         self._summarize = start.summarize_memory
+        self._nvtx = start.nvtx
+        self._flag_of = flag_of
+        self._profiles: list[ProfileSteps] = []
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         if self._save_to:
             saving.check(self._config, Path(self._save_to))
+        if self._nvtx and device.kind != "cuda":
+            raise BadRequest(
+                what="No NVTX ranges", why=f"Nsight Systems sees a CUDA device at work, and {device.name} is none"
+            )
         self._look_at(device)
-        with self._open(self._config, device) as session:
+        with self._open(self._config, device) as session, parts_for_nsight() if self._nvtx else nullcontext():
             if self._parked is not None:
                 session.unpark(Path(self._parked.path))
             self._begin_segment(session, () if self._parked is None else ("resumed",))
@@ -79,6 +98,7 @@ class LiveRun(Task):
                 self._send_held()
                 for command in self._asides:  # they came with the end
                     self._commands.put(command)
+                self._later += self._profiles  # that came with the end
 
     def _steps(self, session: Session) -> Outcome:
         steps = self._steps_wanted
@@ -93,10 +113,13 @@ class LiveRun(Task):
                 self._save_all(session)
             if self._asides:
                 self._answer_all(session)
+            while self._profiles:
+                self._profile(session, self._profiles.pop(0))
             if session.loop.finished or (steps is not None and session.loop.next_step >= steps):
                 self._take(self._id, session, all_of_them=True, at_the_end=True)
                 return "completed"
-            session.loop.step()
+            with part(STEP):
+                session.loop.step()
             self._take(self._id, session)
             every = session.config.sample_every
             if every and session.config.workload == "train" and session.loop.next_step % every == 0:
@@ -119,6 +142,8 @@ class LiveRun(Task):
                     self._emit(Saved(run_id=command.run_id, folder=command.folder, problem=RUN_IS_OVER))
                 case SummarizeMemory() | EmptyCache():
                     self._asides.append(command)
+                case ProfileSteps():
+                    self._profiles.append(command)
                 case Start() | Compare() | Verify() | Bench():
                     self._later.append(command)
                 case Shutdown():
@@ -175,6 +200,24 @@ class LiveRun(Task):
         self._report("writing a sample", None, None, "")
         text = session.sample_text(asked_to_stop=self._flag.is_set)
         self._emit(Text(run_id=self._id, text=session.config.prompt + text, step=step))
+
+    def _profile(self, session: Session, command: ProfileSteps) -> None:
+        """Pause while a process of its own profiles; weights, optimizer and batches stay as they are."""
+        self._take(self._id, session, all_of_them=True)
+        if session.run.device.type == "cuda":
+            torch.cuda.empty_cache()  # the other process needs as much again
+        stopped, run_id = self._flag_of(command.run_id), command.run_id
+
+        def report(activity: str) -> None:
+            self._emit(Progress(run_id=run_id, activity=activity))
+
+        try:
+            self._emit(profiled(command, report=report, cancelled=lambda: stopped.is_set() or self._flag.is_set()))
+            outcome: Outcome = "completed"
+        except Cancelled:
+            outcome = "stopped"
+        self._emit(RunEnded(run_id=run_id, outcome=outcome))
+        session.loop.go_on()
 
     def _save_all(self, session: Session) -> None:
         """Write the model wherever it was asked for, outside of what is timed; the run goes on, also where it fails."""

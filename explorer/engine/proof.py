@@ -98,8 +98,11 @@ def _profile(session: Session, round_ms: float) -> Profile:
     )
 
 
-def traced(work: Callable[[], object], device: torch.device) -> list[Any]:
-    """The profiler's trace of ``work``, which is done twice: the profiler warms up in the first."""
+def traced(work: Callable[[], object], device: torch.device, *, keep: Path | None = None) -> list[Any]:
+    """The profiler's trace of ``work``, which is done twice: the profiler warms up in the first.
+
+    ``keep``: a file that it is left in, too.
+    """
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
     plan = schedule(wait=0, warmup=1, active=1, repeat=1)
     with profile(activities=activities, record_shapes=True, schedule=plan, acc_events=True) as recorded:
@@ -107,7 +110,7 @@ def traced(work: Callable[[], object], device: torch.device) -> list[Any]:
         recorded.step()
         work()
     with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
-        file = Path(folder) / "trace.json"
+        file = keep or Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(file))
         events: list[Any] = json.loads(file.read_text(errors="replace"))["traceEvents"]
         return events

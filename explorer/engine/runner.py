@@ -15,6 +15,7 @@ from explorer.messages import (
     EmptyCache,
     Event,
     Problem,
+    ProfileSteps,
     Reconfigure,
     Save,
     Saved,
@@ -56,7 +57,9 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Verify() | Bench() | Reconfigure() | Save() | SummarizeMemory() | EmptyCache():
+            case Start() | Compare() | Verify() | Bench() | ProfileSteps():
+                self._commands.put(command)
+            case Reconfigure() | Save() | SummarizeMemory() | EmptyCache():
                 self._commands.put(command)
             case _:
                 assert_never(command)
@@ -80,6 +83,7 @@ class Runner:
         from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
         from explorer.engine.memory_at_hand import answer
+        from explorer.engine.profiling import Profiling
         from explorer.engine.verification import Verification
 
         here = environment()
@@ -93,7 +97,9 @@ class Runner:
             command = waiting.pop(0) if waiting else self._commands.get()
             match command:
                 case Start():
-                    run = LiveRun(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    run = LiveRun(
+                        command, self._flag(command.run_id), self._commands, self._emit, here, flag_of=self._flag
+                    )
                     waiting += run.serve()
                     self._forget(command.run_id)
                 case Compare():
@@ -108,6 +114,10 @@ class Runner:
                 case Bench():
                     lab = Lab(command, self._flag(command.run_id), self._commands, self._emit, here)
                     waiting += lab.serve()
+                    self._forget(command.run_id)
+                case ProfileSteps():
+                    profiling = Profiling(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    waiting += profiling.serve()
                     self._forget(command.run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile

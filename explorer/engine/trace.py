@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from explorer.config import Workload
@@ -75,14 +75,11 @@ def read_profile(
     for event in events:
         by_kind[event.get("cat", "")].append(event)
     operators = by_kind["cpu_op"]
-    own_us, innermost = _nesting(operators)
+    own_us, innermost = nesting(operators)
     work = [event for kind in DEVICE_WORK for event in by_kind[kind]]
     cuda = device.startswith("cuda")
-    if cuda and not by_kind["kernel"]:
-        raise RuntimeError(
-            "the profiler recorded no kernel on the GPU: CUPTI, which it reads them from, is not usable here. Another "
-            "profiler may be attached to this process, or the driver may reserve profiling to administrators"
-        )
+    if cuda:
+        check_recorded(by_kind["kernel"])
     timed = [(event, float(event["dur"])) for event in by_kind["kernel"]]
     if not cuda:
         timed = [(event, us) for event, us in zip(operators, own_us, strict=True) if OPERATOR.match(event["name"])]
@@ -125,7 +122,20 @@ def executions(events: Iterable[Event]) -> tuple[Execution, ...]:
     return tuple(sorted(found, key=lambda one: one.start_us))
 
 
-def _nesting(operators: list[Event]) -> tuple[list[float], list[Event]]:
+def check_recorded(kernels: Sequence[Event]) -> None:
+    """See that a trace of work on a GPU holds any of it.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if not kernels:
+        raise RuntimeError(
+            "the profiler recorded no kernel on the GPU: CUPTI, which it reads them from, is not usable here. Another "
+            "profiler may be attached to this process, or the driver may reserve profiling to administrators"
+        )
+
+
+def nesting(operators: list[Event]) -> tuple[list[float], list[Event]]:
     """Each operator's own time in us, and the matrix products that contain no other.
 
     Autocast calls an operator again with the inputs cast: only the inner call computes.

@@ -11,6 +11,7 @@ import torch
 from explorer.engine.compile_watch import CompileWatch
 from explorer.engine.data import Batches
 from explorer.engine.memory import StepMemory
+from explorer.engine.parts import part
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import Completed, StepPipeline
 from explorer.engine.training_graph import TrainingGraph
@@ -33,35 +34,39 @@ def train_step(run: Run, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     """
     optimizer, scaler = run.optimizer, run.scaler
     assert optimizer is not None
-    optimizer.zero_grad(set_to_none=True)
+    with part("optimizer"):
+        optimizer.zero_grad(set_to_none=True)
     loss = _backward(run, tokens)
-    if scaler is not None:
-        scaler.unscale_(optimizer)  # clipping must see the true gradients
-    if run.config.grad_clip and run.clips_in_update:
-        grad_norm = clip_in_update(optimizer, run.model.parameters(), run.config.grad_clip)
-    elif run.config.grad_clip:
-        grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.config.grad_clip)
-    else:
-        grads = [p.grad for p in run.model.parameters() if p.grad is not None]
-        grad_norm = torch.nn.utils.get_total_norm(grads)
-    if scaler is None:
-        optimizer.step()
-    else:
-        scaler.step(optimizer)
-        scaler.update()
+    with part("clip"):
+        if scaler is not None:
+            scaler.unscale_(optimizer)  # clipping must see the true gradients
+        if run.config.grad_clip and run.clips_in_update:
+            grad_norm = clip_in_update(optimizer, run.model.parameters(), run.config.grad_clip)
+        elif run.config.grad_clip:
+            grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.config.grad_clip)
+        else:
+            grads = [p.grad for p in run.model.parameters() if p.grad is not None]
+            grad_norm = torch.nn.utils.get_total_norm(grads)
+    with part("optimizer"):
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
     return loss, grad_norm
 
 
 def _backward(run: Run, tokens: torch.Tensor) -> torch.Tensor:
     """Add the gradients of ``tokens`` (B, T), scaled if there is a scaler, and return the loss; in equal parts of B."""
     losses = []
-    for part in tokens.chunk(run.micro_batches):
-        with run.autocast():
+    for rows in tokens.chunk(run.micro_batches):
+        with part("forward"), run.autocast():
             # use_cache=False: in training a key/value cache only holds memory.
-            loss = run.model(input_ids=part, labels=part, use_cache=False).loss
+            loss = run.model(input_ids=rows, labels=rows, use_cache=False).loss
         if run.micro_batches > 1:
             loss = loss / run.micro_batches
-        (loss if run.scaler is None else run.scaler.scale(loss)).backward()
+        with part("backward"):
+            (loss if run.scaler is None else run.scaler.scale(loss)).backward()
         losses.append(loss.detach())
     return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
@@ -143,12 +148,14 @@ class TrainingLoop:
     def step(self) -> None:
         """Submit one training step."""
         run = self._run
-        tokens, wait_ms = self._batches.next()
+        with part("data"):
+            tokens, wait_ms = self._batches.next()
         self._memory.begin()
         began = time.perf_counter()
         loss, grad_norm = self.advance(tokens)
         if run.reads_every_loss:
-            loss.item()
+            with part("reading the loss"):
+                loss.item()
         host_ms = (time.perf_counter() - began) * 1e3
         compiled = self._compiles.look(self.next_step)
         self._told += compiled

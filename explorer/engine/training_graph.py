@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
+from explorer.engine.parts import part
 from explorer.engine.step_graph import WARM_UPS
 from explorer.optimizations.base import Run
 
@@ -39,8 +40,9 @@ class TrainingGraph:
         if self._graph is None:
             self._record(tokens)
         assert self._graph is not None
-        self._tokens.copy_(tokens)
-        self._graph.replay()
+        with part("replay"):
+            self._tokens.copy_(tokens)
+            self._graph.replay()
         return self._out
 
     def _aside(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -20,6 +20,7 @@ from explorer.messages import (
     Samples,
     Saved,
     SegmentStarted,
+    StepsProfiled,
     Text,
     WorkerLost,
     WorkerReady,
@@ -54,10 +55,12 @@ def record(log: RunLog, event: Event) -> None:
                     log.end(run.run_id, "failed", _lost(event))
         case RunEnded() | Note():
             pass  # Of checks, which are no runs.
-        case Progress() | Parked() | Refused() | Saved() | BlockEnded() | ParityChecked() | Profiled() | Benched():
+        case Progress() | Parked() | Refused() | Saved() | BlockEnded():
             pass  # Passing states: shown, not kept.
         case MemorySummary() | CacheEmptied():
             pass  # Of the process, not of a run.
+        case ParityChecked() | Profiled() | Benched() | StepsProfiled():
+            pass  # Whoever asked keeps them.
         case _:
             assert_never(event)
 

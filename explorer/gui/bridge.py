@@ -27,6 +27,7 @@ from explorer.messages import (
     ParityChecked,
     Parked,
     Profiled,
+    ProfileSteps,
     Progress,
     Reconfigure,
     Refused,
@@ -36,6 +37,7 @@ from explorer.messages import (
     Saved,
     SegmentStarted,
     Start,
+    StepsProfiled,
     Stop,
     Text,
     WorkerLost,
@@ -81,6 +83,10 @@ class Bridge(QObject):
     """RunEnded; the last signal of a run, also when its worker died"""
     block_ended = Signal(object)
     """BlockEnded"""
+    steps_profiled = Signal(object)
+    """StepsProfiled"""
+    pause_ended = Signal(object)
+    """RunEnded of what a run paused for"""
     experiment_started = Signal()
     experiment_ended = Signal(object)
     """What the experiment came to; None where it was called off before it began"""
@@ -217,6 +223,17 @@ class Bridge(QObject):
         if self._worker is not None:
             self._worker.send(command)
 
+    def pause_for(self, command: ProfileSteps) -> None:
+        """Have ``command`` done while the run pauses at its next step boundary."""
+        assert self._running is not None
+        if self._worker is not None:
+            self._worker.send(command)
+
+    def end_pause(self, run_id: int) -> None:
+        """Call off what the run pauses, or is to pause, for; the run goes on."""
+        if self._worker is not None:
+            self._worker.send(Stop(run_id=run_id))
+
     def stop(self) -> None:
         """Ask what is going to end at its next step."""
         if self._waiting is not None:
@@ -303,6 +320,8 @@ class Bridge(QObject):
                 self.block_ended.emit(event)
             case ParityChecked() | Profiled() | Benched():
                 pass  # the experiment that asked for them takes them itself
+            case StepsProfiled():
+                self.steps_profiled.emit(event)
             case SegmentStarted():
                 self.segment_started.emit(event)
             case Samples():
@@ -321,6 +340,8 @@ class Bridge(QObject):
                 self.refused.emit(event)
             case RunEnded() if self._experiment is not None:
                 pass  # one of its runs: the experiment knows when all of it is over
+            case RunEnded() if event.run_id < 0:
+                self.pause_ended.emit(event)
             case RunEnded():
                 self._patience.stop()
                 self._running = None
