@@ -20,6 +20,7 @@ from explorer import (
     cli_forecast,
     cli_kernels,
     cli_ladder,
+    cli_profile,
     cli_prove,
     cli_report,
     cli_runs,
@@ -71,6 +72,8 @@ def main(argv: Sequence[str]) -> int:
             return cli_sweep.run(args)
         case "attribute":
             return cli_attribute.run(args)
+        case "profile":
+            return cli_profile.run(args)
         case "prove":
             return cli_prove.run(args)
         case "runs":
@@ -120,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write the trained model, with its tokenizer, to a new folder that transformers loads; also after Ctrl-C",
     )
     run.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
+    run.add_argument("--nvtx", action="store_true", help="name the parts of a step by NVTX ranges, for nsys profile")
     cli_diagnosis.add_options(run)
     cli_store.add_recording(run)
     compare = commands.add_parser("compare", help="is B faster than A: blocks by turns, an interval, a verdict")
@@ -138,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     attribute = commands.add_parser("attribute", help="what does each toggle give alone, and what beside the others?")
     add_config(attribute)
     cli_attribute.add_options(attribute)
+    profile = commands.add_parser("profile", help="where does the time of a step go: by part, by kernel, and gaps")
+    add_config(profile)
+    cli_profile.add_options(profile)
     prove = commands.add_parser("prove", help="did every toggle really run: a profile of one step, judged")
     add_config(prove)
     cli_prove.add_options(prove)
@@ -206,6 +213,7 @@ def _run(args: argparse.Namespace) -> int:
             download=args.download,
             save_to="" if args.save is None else str(args.save.absolute()),
             summarize_memory=args.memory_summary,
+            nvtx=args.nvtx,
         )
         ended = run_to_end(worker, start, on_event, then=then)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ from typing import get_args
 from explorer.config import LIMITS, RunConfig, Weights, Workload
 from explorer.engine.isolation import open_worker
 from explorer.experiments import arms
+from explorer.experiments.command_line import option
 from explorer.experiments.compare import Limits
 from explorer.experiments.single import wait_until_ready
 from explorer.models import MODELS
@@ -28,12 +29,12 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         "text": ("python, wikitext-2, or a text file", None),
         "prompt": ("what generation, and each sample of training, begins with", None),
     }
-    names = {"max_new_tokens": ("--tokens",), "prompt": ("--prompt", "--sample-prompt")}
+    also = {"prompt": ("--sample-prompt",)}
     by_workload = {"batch": "8 in training, 1 in generation", "weights": "random; bundled where mini generates"}
     for field in dataclasses.fields(RunConfig):
         if field.name in ("levels", "stop"):
             continue
-        options = names.get(field.name, ("--" + field.name.replace("_", "-"),))
+        options = (option(field.name), *also.get(field.name, ()))
         help_text, choices = words.get(field.name, ("", None))
         if field.name in LIMITS:
             low, high = LIMITS[field.name]

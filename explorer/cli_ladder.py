@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from explorer.cli_config import comparable
 from explorer.cli_screen import columns, mfu, number
 from explorer.cli_series import add_checks, add_series, complaints, conditions_in_words, conduct, write_csv
+from explorer.experiments.command_line import profile_line
 from explorer.experiments.ladder import addition, check_ladder, ladder
 from explorer.experiments.series import Series
 from explorer.experiments.steps import Steps
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
     def experiment(series: Series) -> Steps[Sequence[Rung]]:
         return ladder(base, additions, series, parity=args.parity, proof=args.proof)
 
+    sys.stderr.write(f"profile first, then change one thing at a time: {profile_line(base)}\n")
     conducted = conduct(args, base, check, experiment)
     rungs = conducted.result
     rows = ladder_rows(rungs, conducted.yardsticks(base, args.block_s), toggles=registry.baseline_levels())

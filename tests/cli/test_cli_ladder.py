@@ -26,7 +26,9 @@ def test_that_a_ladder_is_a_table_that_the_same_command_goes_on_with(
 ) -> None:
     file = tmp_path / "l.csv"
     assert main([*tiny, "--rungs", "attention=sdpa", "--csv", str(file), "--json"]) == 0
-    first = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    first = json.loads(printed.out)
+    assert "profile first, then change one thing at a time: python main.py profile --model" in printed.err
     assert main([*tiny, "--rungs", "attention=sdpa", "gelu=torch", "--csv", str(file)]) == 0
     table = pandas.read_csv(file)
     assert table["setting"].tolist() == ["baseline", "attention=sdpa", "gelu=torch"]
