@@ -103,7 +103,7 @@ class LogAxis(PlainAxis):
         if not self._log:
             plain: list[str] = super().tickStrings(values, scale, spacing)
             return plain
-        return [f"{10**value:,.0f}" if value >= 0 else f"{10**value:.3g}" for value in values]
+        return [_power(value) for value in values]
 
 
 class TimeAxis(PlainAxis):
@@ -119,6 +119,17 @@ class TimeAxis(PlainAxis):
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         return [clock(value, spacing) for value in values]
+
+
+def _power(value: float) -> str:
+    """10 to the power of ``value``, from a million on as 1e6."""
+    if value < 0:
+        return f"{10**value:.3g}"
+    value = round(value, 9)
+    if value < 6:
+        return f"{10**value:,.0f}"
+    whole = math.floor(value)
+    return f"{10 ** (value - whole):.0f}e{whole}"
 
 
 def _without_trailing_zeros(number: str) -> str:

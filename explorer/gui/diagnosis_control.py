@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 
@@ -99,7 +100,9 @@ class DiagnosisControl(QObject):
             return
         self._show_panel()
         command = Verify(run_id=self._bridge.reserve_id(), proof=(part.config,))
-        self._looking, self._activity = command, tr("Waiting for the worker to start…")
+        starting = self._bridge.state != "ready"
+        self._looking = command
+        self._activity = tr("Waiting for the worker to start…") if starting else tr("Starting a process to profile in…")
         self._messages.clear()
         self._bridge.conduct(look_closer(command, asked_to_stop=self._bridge.asked_to_stop))
         self.refresh()
@@ -199,6 +202,13 @@ class DiagnosisControl(QObject):
         unknown = [tr("Not known: {what}.", what=tr(words)) for words in found.unknown]
         if not cards and part is not None and not going:
             unknown.insert(0, tr("Nothing was found that held it up."))
+        if (
+            profile is None
+            and part is not None
+            and not going
+            and math.isfinite(record.summary(part.segment.index).step_ms_median)
+        ):
+            unknown.append(tr("Look closer profiles one step, and says more."))
         return Shown(heading=heading, cards=cards, unknown="\n".join(unknown))
 
     def _card(self, finding: Finding, found: Diagnosis, record: RunRecord, part: SegmentRecord | None) -> Card:
@@ -218,7 +228,7 @@ class DiagnosisControl(QObject):
         offers = []
         batch = problem.batch
         if batch is not None:
-            words = tr("batch {count}", count=batch)
+            words = tr("Batch: {count}", count=batch)
             offers.append(self._offer("batch", words, lambda wanted: dataclasses.replace(wanted, batch=batch)))
         return [*offers, *(self._toggle(toggle, level) for toggle, level in problem.flips)]
 
@@ -232,7 +242,7 @@ class DiagnosisControl(QObject):
         offers = [self._toggle(cure.toggle, cure.level) for cure in (*runs, *blocked)]
         if finding.cause == "loss" and "lr" not in self._offers and ran.lr / LOWER > LIMITS["lr"][0]:
             lower = ran.lr / LOWER
-            words = tr("learning rate {rate:.3g}", rate=lower)
+            words = tr("Learning rate: {rate:.3g}", rate=lower)
             offers.append(self._offer("lr", words, lambda wanted: dataclasses.replace(wanted, lr=lower)))
         return offers
 

@@ -20,6 +20,8 @@ EMPTY_WORDS = later(
     "or an error. Each with its numbers, and with the toggle to try next.\n\nPress Start (F5)."
 )
 
+PROGRESS_PX = 34
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
@@ -96,9 +98,9 @@ class DiagnosisPanel(QWidget):
         self.cancel.setObjectName("look_closer_cancel")
         keep(self.cancel.setText, "Cancel")
         keep(self.cancel.setAccessibleName, "Cancel looking closer")
-        self._progress = ElidedLabel()
-        self._progress.setObjectName("diagnosis_progress")
-        self._progress.setProperty("role", "small")
+        self._progress = _words("diagnosis_progress", "small")
+        self._progress.setFixedHeight(PROGRESS_PX)  # two lines, so that nothing above moves
+        self._progress.setAlignment(Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft)
         self.look.clicked.connect(self.look_wanted)
         self.cancel.clicked.connect(self.cancel_wanted)
         row = QHBoxLayout()

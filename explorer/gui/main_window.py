@@ -8,6 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QTabWidget, QToolBar, QWidget
 
+from explorer.config import RunConfig
 from explorer.gui import help_windows, speech, theme
 from explorer.gui.bridge import Bridge
 from explorer.gui.command_palette import CommandPalette
@@ -146,6 +147,7 @@ class MainWindow(QMainWindow):
         self.control.state_changed.connect(self._show_state)
         self.diagnosing.changed.connect(self._show_state)
         self.intent.changed.connect(self._show_state)
+        self.intent.changed.connect(self._show_fitting_dock)
         self._show_state()
         self._default_layout = self.saveState()
         geometry, docks = settings.layout()
@@ -258,6 +260,12 @@ class MainWindow(QMainWindow):
         dock.setObjectName(name)
         dock.setWidget(content)
         return dock
+
+    def _show_fitting_dock(self, new: RunConfig, old: RunConfig) -> None:
+        """Of the text and the diagnosis, which share a place, the one that the new workload is about."""
+        dock = self._diagnosis_dock if new.workload == "train" else self._text_dock
+        if new.workload != old.workload and not dock.isHidden():
+            dock.raise_()
 
     def _bring_up(self, dock: QDockWidget) -> None:
         dock.show()

@@ -28,7 +28,6 @@ class MemoryWindow(QDialog):
         self._text = QPlainTextEdit()
         self._text.setObjectName("memory_text")
         self._text.setReadOnly(True)
-        self._text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self._text.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._text.setAccessibleName(tr("Memory"))
         row = QHBoxLayout()
@@ -49,6 +48,9 @@ class MemoryWindow(QDialog):
 
     def show_summary(self, summary: MemorySummary) -> None:
         """Show ``summary`` where the one before stood."""
+        # Sentences wrap; a table that did could not be read.
+        modes = QPlainTextEdit.LineWrapMode
+        self._text.setLineWrapMode(modes.NoWrap if summary.tables else modes.WidgetWidth)
         place = self._text.verticalScrollBar().value()
         self._text.setPlainText("\n".join((*map(from_below, summary.lines), *summary.tables)))
         self._text.verticalScrollBar().setValue(place)

@@ -11,15 +11,16 @@ from explorer.gui.axes import LogAxis, PlainAxis
 from explorer.gui.language import later
 from explorer.gui.palette import run_colour, theme
 from explorer.gui.still_plot import StillPlot, pen
+from explorer.gui.wording import keep
 
 HEIGHT_PX = 132
-LEFT_AXIS_PX = 52
+LEFT_AXIS_PX = 64
 Norms = tuple[tuple[int, float], ...]
 """(step, gradient norm), some of them no numbers."""
 
 
 class NormsPlot(StillPlot):
-    """Norms by step on a logarithmic axis; a cross at the top for each that is no number."""
+    """Norms by step on a logarithmic axis; a mark at the top for each that is no number."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -32,10 +33,11 @@ class NormsPlot(StillPlot):
             grid="y",
         )
         self.setFixedHeight(HEIGHT_PX)
+        keep(self.setToolTip, "Gradient norm of each step; red marks at the top: it was no number")
         self._line = pg.PlotDataItem(connect="finite", skipFiniteCheck=False)
-        self._crosses = pg.PlotDataItem(pen=None, symbol="x", symbolSize=8)
+        self._marks = pg.PlotDataItem(pen=None, symbol="s", symbolSize=3)
         self.addItem(self._line)
-        self.addItem(self._crosses)
+        self.addItem(self._marks)
 
     def show_norms(self, norms: Norms) -> None:
         """Draw these."""
@@ -45,11 +47,12 @@ class NormsPlot(StillPlot):
         low, high = math.floor(min(drawn)), math.ceil(max(drawn)) + 1
         self._line.setData(steps, logs)
         odd = [step for step, norm in norms if not math.isfinite(norm)]
-        self._crosses.setData(odd, [high - 0.5] * len(odd))
+        self._marks.setData(odd, [high - 0.5] * len(odd))
         self._view.setRange(xRange=(steps[0], max(steps[-1], steps[0] + 1)), yRange=(low, high), padding=0.03)
         self.show_empty(False)
 
     def apply_theme(self, dark: bool) -> None:
         super().apply_theme(dark)
         self._line.setPen(pen(run_colour(0, dark), 1.5))
-        self._crosses.setSymbolPen(pen(QColor(theme(dark).problem), 1.5))
+        self._marks.setSymbolPen(None)
+        self._marks.setSymbolBrush(QColor(theme(dark).problem))

@@ -335,13 +335,13 @@ TRAINING_CURVES: Mapping[Literal["loss", "grad_norm", "loss_scale"], TrainingCur
         ),
         "grad_norm": TrainingCurve(
             title=later("Gradient norm"),
-            axis=later("gradient norm"),
+            axis=later("norm"),
             meaning=later("Norm of the last step's gradients, before clipping and unscaled"),
             none=later("No gradients in generation."),
         ),
         "loss_scale": TrainingCurve(
             title=later("Loss scale"),
-            axis=later("loss scale"),
+            axis=later("scale"),
             meaning=later("What fp16 multiplied the last step's loss by, so that small gradients do not vanish"),
             none=later("No loss scale: only fp16 has one."),
         ),
@@ -359,7 +359,7 @@ class LossPane(Pane):
 
     def __init__(self) -> None:
         loss = TRAINING_CURVES["loss"]
-        self.loss_readout = Readout(loss.meaning, "", widest="1.888e+88")
+        self.loss_readout = Readout(loss.meaning, "", widest="8.88e+88")
         self._axis = LogAxis("left", loss.axis)
         self._axis.set_log(False)
         plot = LivePlot(name="loss_plot", title=loss.title, axis=self._axis, from_zero=False, words=False)
@@ -425,9 +425,9 @@ class LossPane(Pane):
             case "loss":
                 number = f"{figures.loss:.3f}" if np.isfinite(figures.loss) else NOTHING
             case "grad_norm":
-                number = NOTHING if np.isnan(figures.grad_norm) else f"{figures.grad_norm:.4g}"
+                number = NOTHING if np.isnan(figures.grad_norm) else f"{figures.grad_norm:.3g}"
             case "loss_scale":
-                number = f"{figures.loss_scale:.4g}" if np.isfinite(figures.loss_scale) else NOTHING
+                number = f"{figures.loss_scale:,.0f}" if np.isfinite(figures.loss_scale) else NOTHING
             case _:
                 assert_never(self._shown)
         self.loss_readout.show_number(number)

@@ -184,6 +184,19 @@ def test_that_a_closer_look_is_taken_by_the_worker_and_can_be_cancelled(shown: B
     assert texts(shown, "diagnosis_unknown") == {}
 
 
+def test_that_the_dock_that_the_workload_is_about_comes_to_the_front_and_a_closed_one_stays_closed(
+    shown: Bench,
+) -> None:
+    text, diagnosis = shown.find(QDockWidget, "text_dock"), shown.find(QDockWidget, "diagnosis_dock")
+    for workload, front in (("generate", text), ("train", diagnosis), ("generate", text)):
+        shown.choose("workload_combo", workload)
+        shown.until(lambda front=front: not front.visibleRegion().isEmpty())
+        assert (text if front is diagnosis else diagnosis).visibleRegion().isEmpty()
+    diagnosis.close()
+    shown.choose("workload_combo", "train")
+    assert diagnosis.isHidden()
+
+
 def test_that_a_look_that_fails_says_why(shown: Bench) -> None:
     shown.end(trained(shown))
     shown.find(QPushButton, "look_closer_button").click()
