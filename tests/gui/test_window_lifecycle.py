@@ -269,10 +269,18 @@ def test_that_settings_theme_and_docks_are_remembered(bench: Bench, tmp_path: Pa
         json.dumps({"prompt": None}),
     ],
 )
-def test_that_damaged_settings_give_the_defaults(bench: Bench, tmp_path: Path, stored: str) -> None:
+def test_that_a_damaged_configuration_is_none(tmp_path: Path, stored: str) -> None:
     file = tmp_path / "damaged.ini"
     settings = QSettings(str(file), QSettings.Format.IniFormat)
     settings.setValue("config", stored)
+    settings.sync()
+    assert Settings(file).config() is None
+
+
+def test_that_damaged_settings_give_the_defaults(bench: Bench, tmp_path: Path) -> None:
+    file = tmp_path / "damaged.ini"
+    settings = QSettings(str(file), QSettings.Format.IniFormat)
+    settings.setValue("config", "not json")
     settings.setValue("theme", "mauve")
     settings.setValue("geometry", QByteArray(b"nonsense"))
     settings.setValue("docks", "nonsense")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from toggle_bench import CPU, config_with, device_info
 
 from explorer.config import RunConfig
+from explorer.engine import proof
 from explorer.engine.proof import fitted, take_profile
 from explorer.engine.session import Session
 from explorer.optimizations import registry
@@ -45,8 +46,8 @@ def base(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfi
 
 
 @pytest.fixture(scope="module")
-def take(base: RunConfig) -> Take:
-    """A profile on the CPU, each configuration's only once."""
+def take(base: RunConfig) -> Iterator[Take]:
+    """A profile on the CPU, each configuration's only once, with a round to warm up and one that is timed."""
     taken: dict[RunConfig, Profile] = {}
 
     def profile(config: RunConfig) -> Profile:
@@ -54,7 +55,10 @@ def take(base: RunConfig) -> Take:
             taken[config] = profile_here(config, CPU)
         return taken[config]
 
-    return profile
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "WARM_UP_ROUNDS", 1)
+        patch.setattr(proof, "TIMED_ROUNDS", 1)
+        yield profile
 
 
 def at(base: RunConfig, name: str, level: str) -> RunConfig:
@@ -83,7 +87,8 @@ def test_that_a_profile_proves_the_level_that_ran_and_no_other(
     toggle = registry.by_name(name)
     if workload not in toggle.workloads:
         pytest.skip(f"{name} plays no part in this workload")
-    start = dataclasses.replace(base, workload=workload, batch=8 if workload == "train" else 1, prompt="def g(x):")
+    batch = 1 if workload == "generate" else 8 if name == "grad_accumulation" else base.batch
+    start = dataclasses.replace(base, workload=workload, batch=batch, prompt="def g(x):")
     tried = 0
     for level in toggle.level_ids():
         config = at(start, name, level)
