@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Protocol
 
 from explorer.engine.resuming import ResumingWorker
+from tqdm import tqdm
+
 from explorer.engine.runner import Runner
 from explorer.messages import Command, Event, Shutdown, WorkerLost
 
@@ -220,6 +222,9 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
     log = os.open(errors, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 2)
     faulthandler.enable(file=2)
+    # The lock that bars of progress share would be a semaphore, which the parent complained of when it ends: it is not
+    # given back by os._exit. Theirs is for this process alone.
+    tqdm.set_lock(threading.RLock())
     # Daemons may have no children, and proofs are taken in one. The parent still holds this process for a daemon.
     multiprocessing.current_process().daemon = False
     outbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
