@@ -22,9 +22,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from explorer.engine.resuming import ResumingWorker
 from tqdm import tqdm
 
+from explorer.engine.resuming import ResumingWorker
 from explorer.engine.runner import Runner
 from explorer.messages import Command, Event, Shutdown, WorkerLost
 
