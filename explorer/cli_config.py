@@ -11,7 +11,7 @@ from explorer.config import LIMITS, RunConfig, Weights, Workload
 from explorer.engine.isolation import open_worker
 from explorer.experiments import arms
 from explorer.experiments.command_line import option
-from explorer.experiments.compare import Limits
+from explorer.experiments.compare import BLOCK_S, Limits
 from explorer.experiments.single import wait_until_ready
 from explorer.models import MODELS
 from explorer.optimizations import registry
@@ -116,7 +116,7 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     """The options on how a comparison is measured."""
     parser.add_argument("--budget-s", type=float, default=60.0, help="most seconds of measuring (default 60)")
     parser.add_argument("--pairs", type=int, help="most pairs of blocks (default: as the time allows)")
-    parser.add_argument("--block-s", type=float, default=2.0, help="least seconds a block (default 2)")
+    parser.add_argument("--block-s", type=float, default=BLOCK_S, help=f"least seconds a block (default {BLOCK_S:g})")
     parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
     parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
 

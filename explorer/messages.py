@@ -264,6 +264,10 @@ class BlockEnded:
     steps: int
     step_ms_median: float
     sm_clock_mhz: float
+    other_processes_bytes: int = -1
+    """The most that other processes held of the device; -1: not known."""
+    slept: bool = False
+    """Whether the machine slept within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,6 +106,7 @@ class LiveComparison(Task):
     def _block(self, session: Session, arm: int, pair: int, *, alone: bool) -> None:
         """``block_steps`` steps or ``block_s`` seconds, whichever is longer, and the event that sums them up."""
         session.resume(pair, alone=alone)
+        sleeps = self._sleeps
         counted: list[Sample] = []
         while len(counted) < self._compare.block_steps or sum(s.step_ms for s in counted) < self._compare.block_s * 1e3:
             if arm == 1 and self._delay is not None:
@@ -121,6 +122,8 @@ class LiveComparison(Task):
                 steps=len(counted),
                 step_ms_median=statistics.median(sample.step_ms for sample in counted),
                 sm_clock_mhz=statistics.median(sample.sm_clock_mhz for sample in counted),
+                other_processes_bytes=max(sample.other_processes_bytes for sample in counted),
+                slept=self._sleeps > sleeps,
             )
         )
 

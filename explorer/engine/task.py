@@ -78,6 +78,8 @@ class Task(ABC):
         self._clocks = {run_id: ClockWatch() for run_id in self._run_ids}
         self._losses = {run_id: LossWatch() for run_id in self._run_ids}
         self._sleep = SleepWatch()
+        self._sleeps = 0
+        """How often the machine has slept meanwhile."""
 
     def serve(self) -> list[Work]:
         """Do it, say how it ended, and return the commands to begin something that came meanwhile."""
@@ -161,6 +163,7 @@ class Task(ABC):
             self._send_held()
             slept = self._sleep.look()
             if slept is not None:
+                self._sleeps += 1
                 self._note(slept, *self._run_ids)
             text = session.loop.end_text() if at_the_end else session.loop.take_text()
             if text:

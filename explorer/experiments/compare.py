@@ -14,6 +14,9 @@ from explorer.results.energy import joules_per_token
 from explorer.results.ring import SampleColumns
 from explorer.results.sample import NAN
 
+BLOCK_S = 2.0
+"""Least seconds a block, unless another length is asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
@@ -123,4 +126,9 @@ def compare(
 
 def block_of(event: BlockEnded) -> Block:
     """What is kept of the block that ``event`` ends."""
-    return Block(step_ms=event.step_ms_median, sm_clock_mhz=event.sm_clock_mhz)
+    return Block(
+        step_ms=event.step_ms_median,
+        sm_clock_mhz=event.sm_clock_mhz,
+        other_processes_bytes=event.other_processes_bytes,
+        slept=event.slept,
+    )

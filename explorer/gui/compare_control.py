@@ -11,7 +11,7 @@ from PySide6.QtGui import QGuiApplication
 from explorer.config import RunConfig
 from explorer.experiments.arms import Arms, fair, names
 from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
-from explorer.experiments.compare import Compared, Limits, block_of
+from explorer.experiments.compare import BLOCK_S, Compared, Limits, block_of
 from explorer.experiments.floors import known_floor
 from explorer.experiments.recorder import Recorder
 from explorer.gui import hints
@@ -37,7 +37,7 @@ CLOCK_MS = 500
 class CompareControl(QObject):
     """Connects pins, intent, bridge and panels."""
 
-    block_s = 2.0
+    block_s = BLOCK_S
     """Least seconds a block."""
 
     def __init__(

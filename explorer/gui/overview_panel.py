@@ -16,6 +16,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from explorer.experiments.compare import BLOCK_S
+from explorer.experiments.floors import known_floor
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.overview_plots import BarsPlot, FrontPlot
 from explorer.gui.palette import NOTHING, si_number
@@ -114,11 +116,25 @@ class OverviewPanel(QWidget):
 
     def _draw(self) -> None:
         colours = {(e.run_id, e.segment): self._colour(e.run_id) for e in self._shown}
-        self.bars.show_entries(self._shown, colours)
+        floor = self._first_floor()
+        self.bars.show_entries(self._shown, colours, floor=None if floor is None else floor[0])
         self.front.show_entries(self._shown, colours)
         header, *rows = self._cells()
         self.table.show_rows(header, rows, [f"{one.name} {from_below(one.label)}" for one in self._shown])
         self._note.setText(self._note_words())
+
+    def _first_floor(self) -> tuple[float, bool] | None:
+        """What equal runs of the first row's kind may seem to differ by, and whether it was measured; None where no
+        comparison could be made."""
+        if not self._shown or not_alike(self._shown) or self._shown[0].workload != "train":
+            return None
+        run = self._log.run(self._shown[0].run_id)
+        here = run.environment
+        config = run.segment(self._shown[0].segment).config
+        try:
+            return None if here is None else known_floor((config,), here, block_s=BLOCK_S)
+        except ValueError:
+            return None  # a device that was asked for and is not there
 
     def _cells(self) -> list[list[str]]:
         """Header and rows as they stand on the screen."""
@@ -155,6 +171,13 @@ class OverviewPanel(QWidget):
             "Whiskers: nine steps in ten. Runs one after another can drift apart by themselves: Compare (F6) gives a "
             "verdict."
         )
+        floor = self._first_floor()
+        if floor is not None:
+            share = tr("A/A floor ±{share}", share=f"{floor[0]:.2%}")
+            words += " " + tr(
+                "{floor}: less than that shows no difference.",
+                floor=share if floor[1] else tr("{floor}, assumed", floor=share),
+            )
         differ = not_alike(self._shown)
         if differ:
             what = tr(" and ").join(from_below(name) for name in differ)

@@ -14,7 +14,7 @@ from PySide6.QtGui import QColor, QFontMetrics
 
 from explorer.gui.axes import PlainAxis, SiAxis, round_up
 from explorer.gui.language import from_below, later
-from explorer.gui.palette import theme
+from explorer.gui.palette import a_colour, blend, theme
 from explorer.gui.still_plot import StillPlot, pen
 from explorer.results.overview import Entry, pareto
 
@@ -48,12 +48,26 @@ class BarsPlot(StillPlot):
         bottom.setStyle(maxTextLevel=0)
         self._bars = pg.BarGraphItem(x0=[], y=[], height=BAR, width=[])
         self._ranges = pg.ErrorBarItem(x=_floats(), y=_floats(), left=_floats(), right=_floats(), beam=0.25)
+        self._floor = pg.LinearRegionItem(orientation="vertical", movable=False)
+        self._floor.setVisible(False)
+        self.addItem(self._floor, ignoreBounds=True)
         self.addItem(self._bars)
         self.addItem(self._ranges)
 
-    def show_entries(self, entries: Sequence[Entry], colours: Colours) -> None:
-        """Draw ``entries``, each in its colour."""
+    def show_entries(self, entries: Sequence[Entry], colours: Colours, *, floor: float | None) -> None:
+        """Draw ``entries``, each in its colour.
+
+        ``floor``: the share by which equal runs may seem to differ, drawn around the first; None: they do not compare.
+        """
         known = [(row, e) for row, e in enumerate(entries) if math.isfinite(e.tokens_per_s)]
+        self._floor.setVisible(floor is not None and bool(known) and known[0][0] == 0)
+        if floor is not None and known:
+            first = known[0][1].tokens_per_s
+            self._floor.setRegion((first / (1 + floor), first * (1 + floor)))
+            band = blend(a_colour(self._dark), QColor(theme(self._dark).background), 0.6)
+            self._floor.setBrush(band)
+            for edge in self._floor.lines:
+                edge.setPen(pen(band, 1.0))
         self.show_empty(not known)
         self._axes[0].setStyle(tickLength=0)  # names need none
         rates = [e.tokens_per_s for _, e in known]

@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer
 
-from explorer.experiments.compare import Limits
+from explorer.experiments.compare import BLOCK_S, Limits
 from explorer.experiments.keeping import Keeping
 from explorer.experiments.kept import conditions
 from explorer.experiments.plans import Plan
@@ -44,7 +44,7 @@ class Ended:
 class SeriesControl(QObject):
     """Connects panel, intent and bridge."""
 
-    block_s = 2.0
+    block_s = BLOCK_S
     """Least seconds a block."""
 
     def __init__(

@@ -15,7 +15,10 @@ EndedBy = Literal["settled", "budget", "stopped"]
 CLOCK_DROP = 0.03
 """A block whose clock is lower than its neighbours' median by more than this is disturbed: throttled, or shared."""
 NEIGHBOURS = 4
-"""Blocks of the same arm before a block, and as many after it, that its clock is judged against."""
+"""Blocks of the same arm before a block, and as many after it, that it is judged against."""
+OTHERS_ROSE_BYTES = 128 * 2**20
+"""A block in which other processes held so much more than in its neighbours is disturbed: one has come. The smallest
+that computes holds some 300 MiB; what a desktop's windows hold goes up and down by tens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,10 @@ class Block:
     step_ms: float
     """Median of its steps."""
     sm_clock_mhz: float = math.nan
+    other_processes_bytes: int = -1
+    """The most that other processes held of the device; -1: not known."""
+    slept: bool = False
+    """Whether the machine slept within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +123,19 @@ class Blocks:
 
 
 def _disturbed(arm: Mapping[int, Block]) -> set[int]:
-    """Pairs in which this arm's clock fell below that of its neighbours; none where clocks are not known (NaN)."""
+    """Pairs in which the machine slept, this arm's clock fell below that of its neighbours, or another process came.
+
+    What is not known (a clock of NaN, memory of -1) disturbs nothing.
+    """
     found = set()
     order = sorted(arm)
     for place, pair in enumerate(order):
         near = order[max(0, place - NEIGHBOURS) : place] + order[place + 1 : place + 1 + NEIGHBOURS]
         clocks = [arm[other].sm_clock_mhz for other in near]
-        if clocks and arm[pair].sm_clock_mhz < (1 - CLOCK_DROP) * statistics.median(clocks):
+        others = [arm[other].other_processes_bytes for other in near if arm[other].other_processes_bytes >= 0]
+        fell = bool(clocks) and arm[pair].sm_clock_mhz < (1 - CLOCK_DROP) * statistics.median(clocks)
+        rose = bool(others) and arm[pair].other_processes_bytes > statistics.median(others) + OTHERS_ROSE_BYTES
+        if arm[pair].slept or fell or rose:
             found.add(pair)
     return found
 

@@ -140,4 +140,7 @@ def block_from_dict(values: Mapping[str, Any]) -> Block:
         KeyError, TypeError: it is not one.
     """
     known = {f.name for f in dataclasses.fields(Block)}
-    return Block(**{name: math.nan if value is None else value for name, value in values.items() if name in known})
+    found: dict[str, Any] = {
+        name: math.nan if value is None else value for name, value in values.items() if name in known
+    }
+    return Block(**found)

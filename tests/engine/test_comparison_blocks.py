@@ -11,9 +11,10 @@ import torch
 
 from explorer.config import RunConfig
 from explorer.engine.device import environment
+from explorer.engine.disturbance import SleepWatch
 from explorer.engine.live_comparison import SOLO_STEPS, LiveComparison
 from explorer.engine.session import Session
-from explorer.messages import BlockEnded, Compare, Event, RunEnded, Samples, SegmentStarted
+from explorer.messages import BlockEnded, Compare, Event, Note, RunEnded, Samples, SegmentStarted
 from explorer.results.sample import Sample
 
 pytestmark = pytest.mark.usefixtures("short_warm_up")
@@ -96,6 +97,23 @@ def test_that_memory_is_told_of_solo_steps_only(tiny: RunConfig) -> None:
     assert all(s.peak_allocated_bytes > 0 for s in before if s.phase == "steady")
     assert sum(s.phase == "steady" for s in before) >= SOLO_STEPS
     assert all(s.peak_allocated_bytes == -1 for s in after)
+
+
+def test_that_a_block_tells_that_the_machine_slept_within_it(tiny: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs: list[int] = []
+
+    class Sleepy(SleepWatch):
+        def __init__(self) -> None:
+            # Awake until the first block has ended, asleep for an hour within the second.
+            super().__init__(lambda: 0.0 if len(pairs) < 1 else 3600.0)
+
+    monkeypatch.setattr("explorer.engine.task.SleepWatch", Sleepy)
+    monkeypatch.setattr(
+        "explorer.engine.live_comparison.BlockEnded", lambda **fields: pairs.append(1) or BlockEnded(**fields)
+    )
+    events = compared(tiny, tiny, blocks=4)
+    assert [e.slept for e in events if isinstance(e, BlockEnded)] == [False, True, False, False]
+    assert sum(isinstance(e, Note) and "slept for 3600 s" in e.text for e in events) >= 1
 
 
 def test_that_equal_arms_are_alone_once_and_both_begin(tiny: RunConfig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyqtgraph as pg
 import pytest
@@ -12,6 +14,9 @@ from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QTa
 from window_bench import GPU, Bench, environment
 
 from explorer.config import RunConfig
+from explorer.experiments.floors import floor_key, write_floor
+from explorer.results.comparison import RatioInterval
+from explorer.results.floor import AgainstItself, Floor
 
 RATES = {1: 40_960.0, 2: 81_920.0, 3: 61_440.0}
 PEAKS_GIB = {1: 24, 2: 12, 3: 16}
@@ -62,6 +67,25 @@ def test_that_bars_and_front_are_drawn_in_the_runs_colours(shown: Bench) -> None
     assert drawn == pytest.approx(np.array(sorted((PEAKS_GIB[i], RATES[i]) for i in RATES)))
     (front,) = plot.getPlotItem().listDataItems()[:1]
     assert np.column_stack(front.getData()) == pytest.approx(np.array([[12, RATES[2]]])), "nothing beats run 2"
+
+
+def test_that_the_floor_of_the_first_run_is_drawn_around_it_and_said(
+    shown: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    note = shown.find(QLabel, "overview_note")
+    assert note.text().endswith("A/A floor ±0.50%, assumed: less than that shows no difference.")
+    (band,) = (i for i in shown.find(pg.PlotWidget, "bars_plot").items() if isinstance(i, pg.LinearRegionItem))
+    assert band.getRegion() == pytest.approx((RATES[1] / 1.005, RATES[1] * 1.005))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    config = shown.window.log.run(1).segment(0).config
+    interval = RatioInterval(ratio=1.01, low=1.0, high=1.02, n_pairs=8)
+    five = Floor(comparisons=(AgainstItself(interval=interval, dropped_blocks=0, at=""),) * 5)
+    here = shown.window.log.run(1).environment
+    assert here is not None
+    write_floor(floor_key(config, here, block_s=2.0), five)
+    shown.window.panels.overview.reword()
+    assert band.getRegion() == pytest.approx((RATES[1] / (1 + five.measured), RATES[1] * (1 + five.measured)))
+    assert f"A/A floor ±{five.measured:.2%}: less" in note.text()
 
 
 def test_that_a_selection_is_shown_alone(shown: Bench) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from explorer.results.blocks import Block, Blocks, comparison_row, in_words
+from explorer.results.comparison_record import block_from_dict, block_to_dict
 
 
 def blocks_of(a: list[float], b: list[float], clocks: dict[tuple[int, int], float] | None = None) -> Blocks:
@@ -56,6 +58,30 @@ def test_that_a_short_drop_is_judged_against_the_blocks_around_it() -> None:
     times = {a.step_ms for a, _ in blocks.counted}
     assert not times & {34.0, 35.0}
     assert {33.0, 36.0, 50.0} <= times
+
+
+def test_that_blocks_into_which_another_process_came_are_dropped_but_not_those_beside_one_that_stays() -> None:
+    def held_by_others(sizes_mib: list[int]) -> Blocks:
+        blocks = Blocks()
+        for pair, size_mib in enumerate(sizes_mib):
+            for arm in (0, 1):
+                others = size_mib * 2**20 if arm == 0 and size_mib >= 0 else -1
+                blocks.add(arm, pair, Block(step_ms=30.0, sm_clock_mhz=1980.0, other_processes_bytes=others))
+        return blocks
+
+    assert held_by_others([0] * 6 + [529] + [0] * 6).dropped == {6}
+    assert held_by_others([3072] * 9).dropped == frozenset(), "it is there all the time"
+    assert held_by_others([500, 540, 510, 560, 520, 500]).dropped == frozenset(), "a desktop's windows"
+    assert held_by_others([-1] * 4 + [529] + [-1] * 4).dropped == frozenset(), "the neighbours do not tell"
+
+
+def test_that_a_block_in_which_the_machine_slept_is_dropped() -> None:
+    blocks = blocks_of([30.0] * 8, [20.0] * 8)
+    blocks.add(1, 3, Block(step_ms=20.0, slept=True))
+    assert blocks.dropped == {3}
+    kept = block_from_dict(json.loads(json.dumps(block_to_dict(blocks.of_arm(1)[3]))))
+    assert (kept.slept, kept.other_processes_bytes) == (True, -1)
+    assert block_from_dict({"step_ms": 20.0, "sm_clock_mhz": None}).slept is False, "kept before it was told"
 
 
 def test_that_clocks_that_are_not_known_drop_nothing() -> None:
