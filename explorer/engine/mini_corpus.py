@@ -98,11 +98,11 @@ def collect(packages: Sequence[str] = PACKAGES, *, limit_bytes: int | None = Non
             read_bytes += len(document.encode())
             kept = blocks.new_part(document)
             kept_bytes += len(kept.encode())
-            is_held_out = int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
-            if not is_held_out:
+            apart = is_held_out(document)
+            if not apart:
                 original.append(document)
             if kept:
-                (held_out if is_held_out else train).append(kept)
+                (held_out if apart else train).append(kept)
             if limit_bytes is not None and read_bytes >= limit_bytes:
                 break
         if count:
@@ -117,6 +117,12 @@ def collect(packages: Sequence[str] = PACKAGES, *, limit_bytes: int | None = Non
                 )
             )
     return Corpus(train=tuple(train), held_out=tuple(held_out), original=tuple(original), origins=tuple(origins))
+
+
+def is_held_out(document: str) -> bool:
+    """Whether nothing is trained on ``document``: by its hash, so that it is the same wherever the text is."""
+    digest = hashlib.sha256(document.encode()).digest()
+    return int.from_bytes(digest[:4], "big") % HELD_OUT_ONE_IN == 0
 
 
 def _sources(packages: Sequence[str]) -> Iterator[tuple[str, str, str, Iterator[str]]]:

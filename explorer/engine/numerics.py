@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from explorer.engine.errors import Cancelled
 from explorer.engine.generation import GenerationLoop
+from explorer.engine.held_out import perplexity
 from explorer.engine.reporting import Report
 from explorer.engine.session import Session
 from explorer.engine.training import TrainingLoop
@@ -243,7 +244,8 @@ def _exact(session: Session, logits: Tensor, blocks: Mapping[str, Tensor], **mor
 def of_generation(
     session: Session, along: tuple[int, ...] | None, report: Report, cancelled: Callable[[], bool]
 ) -> Numerics:
-    """Write greedy text, with the toggles entered; then decode logits ``along`` a given text, or along its own.
+    """Write greedy text, with the toggles entered; then decode logits ``along`` a given text, or along its own, and
+    foretell held-out text.
 
     Raises:
         Cancelled: ``cancelled`` came true.
@@ -266,7 +268,11 @@ def of_generation(
     if len(broken):
         breakdown = Breakdown(step=int(broken[0]), cause=f"the logits are not finite: {_cause(run, loop.tokens)}")
     return Numerics(
-        arm=Arm(text=text, breakdown=breakdown),
+        arm=Arm(
+            text=text,
+            breakdown=breakdown,
+            perplexity=None if breakdown else perplexity(run, session.tokenizer),
+        ),
         activation=run.model.config.activation_function,
         logits=logits,
         blocks=blocks,

@@ -17,6 +17,7 @@ from explorer.engine.errors import BadRequest
 from explorer.engine.generation import GenerationLoop
 from explorer.engine.no_waits import no_waits
 from explorer.engine.telemetry import Telemetry
+from explorer.engine.tokenizer import Tokenizer
 from explorer.engine.training import TrainingLoop, make_optimizer
 from explorer.engine.training_text import sample_text
 from explorer.optimizations import registry
@@ -131,6 +132,11 @@ class Session:
     def config(self) -> RunConfig:
         """What runs now."""
         return self.run.config
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of the model's text."""
+        return self._tokenizer
 
     @property
     def flop_per_token(self) -> float | None:

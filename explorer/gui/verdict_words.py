@@ -7,7 +7,7 @@ from typing import assert_never
 from explorer.gui.language import from_below, tr
 from explorer.gui.palette import gib
 from explorer.results.blocks import ComparisonResult, EndedBy
-from explorer.results.checks import Checks
+from explorer.results.checks import Checks, perplexities
 
 
 def headline(result: ComparisonResult) -> str:
@@ -48,15 +48,21 @@ def details(result: ComparisonResult, *, peak_bytes: tuple[int, int]) -> str:
 
 
 def checks_words(checks: tuple[Checks, Checks]) -> str:
-    """Parity and proof of A and B in one line."""
+    """Parity and proof of A and B in one line, and what the difference means for the text."""
     a, b = checks
-    return tr(
+    told = tr(
         "Numbers: A {a}, B {b}. Toggles: A {proof_a}, B {proof_b}.",
         a=from_below(a.parity_verdict),
         b=from_below(b.parity_verdict),
         proof_a=from_below(a.proof_verdict),
         proof_b=from_below(b.proof_verdict),
     )
+    both = perplexities(a, b)
+    if both is None:
+        return told
+    ratio = f"{both[1] / both[0]:.4f}"
+    a_words, b_words = (f"{value:.5g}" for value in both)
+    return f"{told} " + tr("Perplexity of held-out text: A {a}, B {b} ({ratio}x).", a=a_words, b=b_words, ratio=ratio)
 
 
 def _ended(ended_by: EndedBy) -> str:

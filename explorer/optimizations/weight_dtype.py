@@ -90,9 +90,11 @@ class WeightDtype(Optimization):
         "are rounded to 255 steps of its own size, and cast back where they are used."
     )
     cost = (
-        "Rounding: the text may part from float32's at the first token whose choice was close. int8 saves memory, but "
-        "not reading: in plain torch each token writes and reads the 16-bit weights besides. A CPU without units for a "
-        "format emulates it, slower than float32."
+        "Rounding: the text may part from float32's at the first token whose choice was close; parity gives the "
+        "change of perplexity on held-out text. Attention that is written out (naive) rounds its scores, too, which "
+        "can cost far more: sdpa keeps them in float32. int8 saves memory, but not reading: in plain torch each token"
+        " writes and reads the 16-bit weights besides. A CPU without units for a format emulates it, slower than "
+        "float32."
     )
     expect = (
         "On an H200, GPT-2 124M, B = 1: all weights are 498 MB in float32 and 249 in 16 bits, which its memory "

@@ -91,6 +91,18 @@ class Checks:
             raise ValueError(f"the checks cannot be read: {error}") from error
 
 
+def perplexities(a: Checks, b: Checks) -> tuple[float, float] | None:
+    """Of held-out text under A and B, where both are known: of float32 without toggles, from what the other was held
+    against."""
+    found = []
+    for one, other in ((a, b), (b, a)):
+        if one.is_reference:
+            found.append(None if other.parity is None else other.parity.reference.perplexity)
+        else:
+            found.append(None if one.parity is None else one.parity.asked.perplexity)
+    return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+
 def checks_cells(checks: Checks) -> dict[str, str | int | float | bool | None]:
     """The columns that a configuration's checks have in CSV and JSON; None where they were not made."""
     ran = checks.ran
@@ -132,6 +144,11 @@ def _parity_words(checks: Checks) -> str:
     if checks.parity.new_tokens:
         first = checks.parity.first_divergence
         told.append("greedy text the same" if first is None else f"greedy text differs from token {first} on")
+    if checks.parity.perplexity_ratio is not None:
+        told.append(
+            f"perplexity {cells['perplexity']:.5g} of held-out text, {checks.parity.perplexity_ratio:.4f} times "
+            f"float32's {cells['perplexity_float32']:.5g}"
+        )
     word = verdict if checks.parity.ok else f"{verdict.upper()}: {checks.parity.worst}"
     return "; ".join([word, *told])
 

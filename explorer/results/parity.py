@@ -42,6 +42,9 @@ PARITY_COLUMNS = (
     "grad_rel_error_max",
     "loss_diff_max",
     "first_divergence",
+    "perplexity",
+    "perplexity_float32",
+    "perplexity_ratio",
 )
 
 _WORDS: Mapping[Kind, str] = {
@@ -114,6 +117,8 @@ class Arm:
     batch, so that all arms take the same updates."""
     text: str = ""
     """Greedy text after the prompt."""
+    perplexity: float | None = None
+    """Of held-out text: e to the mean loss, in nats a token. None: not computed, or not finite."""
     breakdown: Breakdown | None = None
 
 
@@ -151,6 +156,12 @@ class Parity:
         words = str(max(self.measures, key=lambda measure: measure.share))
         first = next((m.where for m in self.measures if m.kind == "block" and not m.ok), None)
         return words if first is None else f"{words}; the forward pass is off from {first} on"
+
+    @property
+    def perplexity_ratio(self) -> float | None:
+        """Of held-out text, over the reference's: 1.01 is 1% worse. Not judged. None: one of them is not known."""
+        asked, exact = self.asked.perplexity, self.reference.perplexity
+        return asked / exact if asked is not None and exact is not None else None
 
     def of(self, kind: Kind) -> tuple[Measure, ...]:
         """The measures of one kind, in the model's order."""
@@ -235,12 +246,16 @@ def with_text(training: Parity, text: Parity) -> Parity:
     return dataclasses.replace(
         training,
         measures=training.measures + text.of("text"),
-        asked=dataclasses.replace(training.asked, text=text.asked.text),
-        reference=dataclasses.replace(training.reference, text=text.reference.text),
-        yardstick=dataclasses.replace(training.yardstick, text=text.yardstick.text),
+        asked=_writing(training.asked, text.asked),
+        reference=_writing(training.reference, text.reference),
+        yardstick=_writing(training.yardstick, text.yardstick),
         new_tokens=text.new_tokens,
         first_divergence=text.first_divergence,
     )
+
+
+def _writing(trained: Arm, wrote: Arm) -> Arm:
+    return dataclasses.replace(trained, text=wrote.text, perplexity=wrote.perplexity)
 
 
 def first_difference(reference: Sequence[object], other: Sequence[object]) -> int | None:
@@ -258,7 +273,7 @@ def parity_cells(parity: Parity | None) -> dict[str, str | int | float | bool | 
     """The columns that a comparison's CSV has of parity; None where the workload has no such number, or no check was.
 
     ``loss_diff_max`` is in the loss's own unit (nats a token), ``first_divergence`` counts new tokens from 0 and is
-    "none" where the whole text is the same.
+    "none" where the whole text is the same. ``perplexity`` is that of the configuration, beside float32's.
     """
     if parity is None:
         return dict.fromkeys(PARITY_COLUMNS)
@@ -274,6 +289,9 @@ def parity_cells(parity: Parity | None) -> dict[str, str | int | float | bool | 
         "grad_rel_error_max": _plain(max((m.value for m in parity.of("gradient")), default=math.inf)),
         "loss_diff_max": max((abs(loss - exact) for exact, loss in pairs), default=None),
         "first_divergence": divergence,
+        "perplexity": parity.asked.perplexity,
+        "perplexity_float32": parity.reference.perplexity,
+        "perplexity_ratio": parity.perplexity_ratio,
     }
 
 

@@ -77,6 +77,8 @@ def test_that_an_arms_numbers_stand_beside_its_speed(
     assert 0 < float(row["b_logits_rel_error"]) < 1e-5
     assert float(row["b_grad_cosine_min"]) == pytest.approx(1.0, abs=1e-9)
     assert row["b_first_divergence"] == "none"
+    assert float(row["b_perplexity"]) == pytest.approx(float(row["b_perplexity_float32"]), rel=1e-5)
+    assert float(row["b_perplexity_ratio"]) == pytest.approx(1, rel=1e-5)
     printed = capsys.readouterr().out.splitlines()
     assert printed[2] == "proof of + dropout off: not checked"
     assert printed[3].startswith("parity of gelu hf -> torch: within tolerance; loss over 20 steps off by at most")

@@ -29,6 +29,7 @@ from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.gui.main_window import MainWindow
 from explorer.gui.palette import a_colour, b_colour
+from explorer.gui.verdict_words import checks_words
 from explorer.messages import (
     BlockEnded,
     Compare,
@@ -45,6 +46,8 @@ from explorer.messages import (
     WorkerLost,
     WorkerReady,
 )
+from explorer.results.checks import Checks
+from explorer.results.parity import Arm, Measure, Parity
 from explorer.results.sample import Segment
 
 A_MS, B_MS = 60.0, 40.0
@@ -417,3 +420,13 @@ def test_that_numbers_and_proof_are_checked_after_the_verdict_and_stand_in_the_e
     with (tmp_path / "ab.csv").open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file)
     assert (row["a_parity"], row["b_parity"], row["b_proof"]) == ("reference", "failed", "failed")
+
+
+def test_that_what_a_format_costs_the_text_stands_beside_the_verdict() -> None:
+    arms = {"reference": Arm(perplexity=12.0), "yardstick": Arm(), "asked": Arm(perplexity=12.6)}
+    measure = Measure(kind="logits", value=0.01, yardstick=0.01, allowed=0.02)
+    found = Checks(parity=Parity(measures=(measure,), batch=1, logits_max_abs=0.1, **arms))
+    assert checks_words((Checks(is_reference=True), found)) == (
+        "Numbers: A reference, B within tolerance. Toggles: A not checked, B not checked. "
+        "Perplexity of held-out text: A 12, B 12.6 (1.0500x)."
+    )

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from explorer.results.checks import Checks, Ran, checks_cells, in_words
+from explorer.results.checks import Checks, Ran, checks_cells, in_words, perplexities
 from explorer.results.parity import Arm, Measure, Parity, with_text
 from explorer.results.proof import Proof
 
@@ -108,8 +108,8 @@ def test_that_training_takes_over_what_generation_showed_of_text() -> None:
         text,
         measures=(*text.measures, off),
         first_divergence=7,
-        asked=Arm(text="b"),
-        reference=Arm(text="a"),
+        asked=Arm(text="b", perplexity=12.0),
+        reference=Arm(text="a", perplexity=8.0),
     )
     both = with_text(training, text)
     assert both.measures == (*training.measures, off)
@@ -117,4 +117,23 @@ def test_that_training_takes_over_what_generation_showed_of_text() -> None:
     assert (both.new_tokens, both.first_divergence) == (60, 7)
     assert (both.reference.text, both.asked.text) == ("a", "b")
     assert both.asked.losses == training.asked.losses
-    assert in_words(Checks(parity=both), name="B")[0].endswith("greedy text differs from token 7 on")
+    assert in_words(Checks(parity=both), name="B")[0].endswith(
+        "greedy text differs from token 7 on; perplexity 12 of held-out text, 1.5000 times float32's 8"
+    )
+
+
+def foretelling(perplexity: float | None) -> Checks:
+    found = parity(logits=0.01)
+    arms = {"asked": Arm(perplexity=perplexity), "reference": Arm(perplexity=8.0)}
+    return Checks(parity=dataclasses.replace(found, **arms))
+
+
+def test_that_both_arms_perplexities_are_known_where_one_is_float32_itself() -> None:
+    reference = Checks(is_reference=True)
+    assert perplexities(foretelling(9.0), foretelling(10.0)) == (9.0, 10.0)
+    assert perplexities(reference, foretelling(10.0)) == (8.0, 10.0)
+    assert perplexities(foretelling(10.0), reference) == (10.0, 8.0)
+    for unknown in (Checks(), foretelling(None), Checks(parity_problem="out of memory")):
+        assert perplexities(foretelling(10.0), unknown) is None
+    assert perplexities(reference, Checks()) is None
+    assert perplexities(reference, reference) is None

@@ -134,6 +134,7 @@ def full() -> Parity:
             loss_scales=(65536.0,),
             skipped=(0, 0),
             text="def f",
+            perplexity=12.5,
             breakdown=Breakdown(step=1, cause="the loss is inf"),
         ),
         logits_max_abs=INF,
@@ -145,6 +146,14 @@ def full() -> Parity:
 def test_that_parity_comes_back_from_strict_json_as_it_was() -> None:
     text = json.dumps(full().to_dict(), allow_nan=False)
     assert Parity.from_dict(json.loads(text)) == full()
+
+
+def test_that_a_parity_kept_before_perplexity_was_measured_is_read() -> None:
+    values = full().to_dict()
+    for arm in ("reference", "yardstick", "asked"):
+        del values[arm]["perplexity"]
+    kept = Parity.from_dict(json.loads(json.dumps(values)))
+    assert (kept.asked.perplexity, kept.perplexity_ratio) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -180,6 +189,7 @@ def test_that_the_columns_of_training_hold_the_worst_of_each_kind() -> None:
         "grad_rel_error_max": 0.3,
         "loss_diff_max": pytest.approx(0.01),
         "first_divergence": None,
+        **dict.fromkeys(("perplexity", "perplexity_float32", "perplexity_ratio")),
     }
 
 
@@ -187,13 +197,21 @@ def test_that_the_columns_of_generation_hold_the_divergence_and_no_gradients() -
     nothing = {"grad_cosine_min": None, "grad_rel_error_max": None, "loss_diff_max": None}
     for divergence, cell in ((0, 0), (17, 17), (None, "none")):
         parity = made(
-            {("logits", ""): 0.004}, {}, reference=Arm(), asked=Arm(), new_tokens=64, first_divergence=divergence
+            {("logits", ""): 0.004},
+            {},
+            reference=Arm(perplexity=12.0),
+            asked=Arm(perplexity=15.0),
+            new_tokens=64,
+            first_divergence=divergence,
         )
         assert parity_cells(parity) == {
             "parity_ok": False,
             "logits_rel_error": 0.004,
             **nothing,
             "first_divergence": cell,
+            "perplexity": 15.0,
+            "perplexity_float32": 12.0,
+            "perplexity_ratio": 1.25,
         }
 
 
