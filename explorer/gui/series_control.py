@@ -236,5 +236,5 @@ class SeriesControl(QObject):
         if self._measuring is None:
             return
         left = tr("{count} left to do", count=self._parts.left) if self._parts.left else ""
-        told = (from_below(self._parts.name), self._activity, left, self._parts.time_left())
+        told = (from_below(self._parts.name), left, self._parts.time_left(), self._activity)
         self._panel.pages[self._measuring].show_progress(" · ".join(filter(None, told)))
