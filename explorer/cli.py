@@ -16,6 +16,7 @@ from explorer import (
     cli_compare,
     cli_diagnosis,
     cli_export,
+    cli_export_model,
     cli_floor,
     cli_forecast,
     cli_kernels,
@@ -80,6 +81,8 @@ def main(argv: Sequence[str]) -> int:
             return cli_runs.run(args)
         case "export":
             return cli_export.run_export(args)
+        case "export-model":
+            return cli_export_model.run(args)
         case "report":
             return cli_report.run(args)
         case "import":
@@ -150,6 +153,9 @@ def _parser() -> argparse.ArgumentParser:
     cli_prove.add_options(prove)
     cli_runs.add_options(commands.add_parser("runs", help="list the stored runs and comparisons, or delete runs"))
     cli_export.add_export_options(commands.add_parser("export", help="write stored runs to CSV or to a bundle"))
+    cli_export_model.add_options(
+        commands.add_parser("export-model", help="write a model as a file for serving: torch.export or ONNX")
+    )
     cli_report.add_options(commands.add_parser("report", help="write stored runs as one HTML file to show or to send"))
     cli_export.add_import_options(commands.add_parser("import", help="take in runs that another machine exported"))
     exported = commands.add_parser("script", help="a plain PyTorch script that does what a configuration does")

@@ -163,6 +163,19 @@ class ProfileSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Write the model that ``config`` names to the file ``target`` for serving; answered by Exported.
+
+    A name that ends in .pt2 asks for torch.export's format, one in .onnx for ONNX.
+    """
+
+    run_id: int
+    config: RunConfig
+    target: str
+    download: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconfigure:
     """Go on with ``config`` from the next step boundary; weights and optimizer state stay."""
 
@@ -201,7 +214,7 @@ class Shutdown:
     pass
 
 
-Work = Start | Compare | Verify | Bench | ProfileSteps
+Work = Start | Compare | Verify | Bench | ProfileSteps | Export
 """What takes its time and ends with RunEnded."""
 
 Aside = SummarizeMemory | EmptyCache
@@ -330,6 +343,17 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A model was written for serving, and computes as the model does."""
+
+    run_id: int
+    target: str
+    largest_error: float
+    """Of a logit, against the model's."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySummary:
     """What the worker's process holds."""
 
@@ -406,6 +430,7 @@ Event = (
     | StepsProfiled
     | Text
     | Saved
+    | Exported
     | MemorySummary
     | CacheEmptied
     | Refused

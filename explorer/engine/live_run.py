@@ -28,6 +28,7 @@ from explorer.messages import (
     Compare,
     EmptyCache,
     Event,
+    Export,
     Parked,
     ProfileSteps,
     Progress,
@@ -144,7 +145,7 @@ class LiveRun(Task):
                     self._asides.append(command)
                 case ProfileSteps():
                     self._profiles.append(command)
-                case Start() | Compare() | Verify() | Bench():
+                case Start() | Compare() | Verify() | Bench() | Export():
                     self._later.append(command)
                 case Shutdown():
                     self._commands.put(command)  # the flag is set; the runner takes this when the run has ended

@@ -14,6 +14,7 @@ from explorer.messages import (
     Compare,
     EmptyCache,
     Event,
+    Export,
     Problem,
     ProfileSteps,
     Reconfigure,
@@ -57,7 +58,7 @@ class Runner:
                     for flag in self._flags.values():
                         flag.set()
                 self._commands.put(command)
-            case Start() | Compare() | Verify() | Bench() | ProfileSteps():
+            case Start() | Compare() | Verify() | Bench() | ProfileSteps() | Export():
                 self._commands.put(command)
             case Reconfigure() | Save() | SummarizeMemory() | EmptyCache():
                 self._commands.put(command)
@@ -83,6 +84,7 @@ class Runner:
         from explorer.engine.live_comparison import LiveComparison
         from explorer.engine.live_run import LiveRun
         from explorer.engine.memory_at_hand import answer
+        from explorer.engine.model_export import ModelExport
         from explorer.engine.profiling import Profiling
         from explorer.engine.verification import Verification
 
@@ -110,6 +112,10 @@ class Runner:
                 case Verify():
                     checks = Verification(command, self._flag(command.run_id), self._commands, self._emit, here)
                     waiting += checks.serve()
+                    self._forget(command.run_id)
+                case Export():
+                    export = ModelExport(command, self._flag(command.run_id), self._commands, self._emit, here)
+                    waiting += export.serve()
                     self._forget(command.run_id)
                 case Bench():
                     lab = Lab(command, self._flag(command.run_id), self._commands, self._emit, here)

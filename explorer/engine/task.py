@@ -28,6 +28,7 @@ from explorer.messages import (
     Command,
     Compare,
     Event,
+    Export,
     Note,
     Problem,
     Progress,
@@ -191,6 +192,8 @@ def _first(command: Work) -> RunConfig:
             return (*command.parity, *command.proof)[0]
         case Bench():
             return RunConfig(device=command.device)
+        case Export():
+            return dataclasses.replace(command.config, device="cpu")
         case _:
             return command.config
 

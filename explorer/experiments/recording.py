@@ -9,6 +9,7 @@ from explorer.messages import (
     BlockEnded,
     CacheEmptied,
     Event,
+    Exported,
     MemorySummary,
     Note,
     ParityChecked,
@@ -55,7 +56,7 @@ def record(log: RunLog, event: Event) -> None:
                     log.end(run.run_id, "failed", _lost(event))
         case RunEnded() | Note():
             pass  # Of checks, which are no runs.
-        case Progress() | Parked() | Refused() | Saved() | BlockEnded():
+        case Progress() | Parked() | Refused() | Saved() | Exported() | BlockEnded():
             pass  # Passing states: shown, not kept.
         case MemorySummary() | CacheEmptied():
             pass  # Of the process, not of a run.

@@ -22,6 +22,7 @@ from explorer.messages import (
     BlockEnded,
     CacheEmptied,
     Event,
+    Exported,
     MemorySummary,
     Note,
     ParityChecked,
@@ -318,7 +319,7 @@ class Bridge(QObject):
                 self.noted.emit(event)
             case BlockEnded():
                 self.block_ended.emit(event)
-            case ParityChecked() | Profiled() | Benched():
+            case ParityChecked() | Profiled() | Benched() | Exported():
                 pass  # the experiment that asked for them takes them itself
             case StepsProfiled():
                 self.steps_profiled.emit(event)

@@ -78,6 +78,16 @@ class Exporter:
         )
         return chosen
 
+    def served_file(self) -> str:
+        """The file that the person names for a model to be served; empty where none."""
+        chosen, _ = QFileDialog.getSaveFileName(
+            self._parent,
+            tr("Export the model for serving"),
+            str(self._folder / "model.pt2"),
+            "torch.export (*.pt2);;ONNX (*.onnx)",
+        )
+        return chosen
+
     def save_settings(self, config: RunConfig) -> None:
         """All settings as TOML."""
 

@@ -24,6 +24,7 @@ from explorer.gui.language import later, tr
 from explorer.gui.memory_control import MemoryControl
 from explorer.gui.menus import Menus
 from explorer.gui.message_bar import MessageBar
+from explorer.gui.model_export_control import ModelExportControl
 from explorer.gui.overview_panel import OverviewPanel
 from explorer.gui.panels import Panels
 from explorer.gui.pin_bar import PinBar
@@ -288,10 +289,12 @@ class MainWindow(QMainWindow):
             if config is not None:
                 self.control.take(config)
 
+        self.serving = ModelExportControl(self.bridge, self.intent, self.messages)
         menus.add_file(
             open_settings=open_settings,
             save_settings=lambda: exporter.save_settings(self.intent.config),
             save_model=lambda: self.control.save_model(exporter.model_folder),
+            export_model=lambda: self.serving.export(exporter.served_file),
             save_picture=lambda: exporter.save_picture(self._views.current()),
             export=exporter.export_segments,
             export_steps=exporter.export_steps,

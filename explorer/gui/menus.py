@@ -52,6 +52,7 @@ class Menus:
         export_report: Callable[[], None],
         save_picture: Callable[[], None],
         save_model: Callable[[], None],
+        export_model: Callable[[], None],
     ) -> None:
         menu = self._file
         self._add(menu, "open_settings_action", later("&Open settings…"), open_settings, "Ctrl+Shift+O")
@@ -61,6 +62,7 @@ class Menus:
         self._add(self._file, "export_steps_action", later("Export &steps to CSV…"), export_steps, "Ctrl+Shift+E")
         self._add(self._file, "export_script_action", later("Export as a &script…"), export_script, "Ctrl+Shift+S")
         self._add(menu, "save_model_action", later("Save the &model…"), save_model, "Ctrl+Shift+M")
+        self._add(menu, "export_model_action", later("Expo&rt the model…"), export_model, "Ctrl+Alt+X")
         self._add(menu, "export_report_action", later("Export a &report…"), export_report, "Ctrl+Shift+R")
         self._add(menu, "save_picture_action", later("Save a &picture of the view…"), save_picture, "Ctrl+Alt+P")
         self._file.addSeparator()
