@@ -90,13 +90,15 @@ def file_source(path: Path) -> TextSource:
     """The user's own text file, as one document.
 
     Raises:
-        BadRequest: the file is not there, is a folder, cannot be read, is empty, binary or not UTF-8.
+        BadRequest: the file is not there, no plain file, cannot be read, is empty, binary or not UTF-8.
     """
     what = f"Text file {path}"
     another = "Give another file, or text=python for the text that is always there."
-    if path.is_dir():
-        raise BadRequest(what, "it is a folder", "Name one text file in it.")
     try:
+        if path.is_dir():
+            raise BadRequest(what, "it is a folder", "Name one text file in it.")
+        if path.exists() and not path.is_file():
+            raise BadRequest(what, "it is a pipe or a device, whose text may never end", another)
         content = path.read_bytes()
     except FileNotFoundError:
         raise BadRequest(what, "there is no such file", another) from None

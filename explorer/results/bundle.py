@@ -98,6 +98,8 @@ def read_bundle(path: Path) -> Bundle:
         ValueError: it is not there, no bundle, damaged or of a newer version; the message says which.
     """
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError("it is a pipe or a device")
         with zipfile.ZipFile(path) as archive:
             records, comparisons = _read_json(archive)
             with archive.open("samples.csv") as entry:

@@ -122,8 +122,11 @@ def list_comparisons(connection: sqlite3.Connection, limit: int | None) -> list[
 
 
 def as_of_now(outcome: str, problem: str | None, seen_at: float) -> tuple[str, str | None]:
-    """The outcome, that of a run whose program died included."""
-    if outcome == "running" and time.time() - seen_at > LOST_AFTER_S:
+    """The outcome, that of a run whose program died included.
+
+    A moment in the future is of before the clock was set back: a program that lives has written a newer one since.
+    """
+    if outcome == "running" and abs(time.time() - seen_at) > LOST_AFTER_S:
         return "incomplete", LOST
     return outcome, problem
 

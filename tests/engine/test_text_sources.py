@@ -1,6 +1,8 @@
 """Where training text comes from, and what is refused."""
 
+import os
 import pydoc_data.topics
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -50,6 +52,16 @@ def test_that_a_bad_file_is_refused_with_its_reason(tmp_path, content, why):
         text_source(str(path))
     assert str(path) in caught.value.what
     assert caught.value.remedy
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such devices")
+def test_that_a_pipe_and_a_device_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(BadRequest, match="it is a pipe or a device"):
+            text_source(str(path))
+    with pytest.raises(BadRequest, match=r"cannot be read \(File name too long\)"):
+        text_source("a" * 5000)
 
 
 def test_that_a_folder_is_refused(tmp_path):

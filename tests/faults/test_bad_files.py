@@ -1,4 +1,4 @@
-"""Text files, prompts, model folders, bundles and labels of any content: a clear error or the right result.
+"""Arguments, text files, prompts, model folders, bundles and labels of any content: a clear error or the right result.
 
 ``GPT2_EXPLORER_CASES=10000 pytest tests/faults/test_bad_files.py`` tries that many of each; ``python
 tests/faults/fuzz.py`` as many as fit into ten minutes.

@@ -1,6 +1,8 @@
 """Bundles: out and in again without loss, and refused in words when they are none."""
 
 import json
+import os
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +175,14 @@ def test_that_a_missing_file_or_a_folder_is_refused(tmp_path: Path):
         read_bundle(tmp_path / "none.zip")
     with pytest.raises(ValueError, match="cannot be read: Is a directory"):
         read_bundle(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such files")
+def test_that_a_pipe_and_a_device_are_refused_at_once(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ValueError, match=f"{path} cannot be read: it is a pipe or a device"):
+            read_bundle(path)
 
 
 def test_that_numbers_must_tell_runs_apart(tmp_path: Path):

@@ -197,6 +197,22 @@ def test_that_a_killed_program_loses_only_what_was_not_yet_kept_and_its_run_coun
         assert "the program ended before the run did" in store.load(1).problem
 
 
+def test_that_a_clock_set_back_or_on_hides_no_lost_run_and_loses_none_that_goes_on(tmp_path: Path, monkeypatch):
+    log, record = begun()
+    now_s = time.time()
+    with Store(tmp_path / "runs.sqlite") as store:
+        for jump_s in (-86_400, 86_400):
+            log.append(1, samples(len(record.columns), 1))
+            store.keep(log.runs)
+            assert store.runs().runs[0].outcome == "running"
+            now_s += jump_s
+            monkeypatch.setattr(time, "time", lambda: now_s)  # noqa: B023
+            assert store.lost() == [1]
+            log.append(1, samples(len(record.columns), 1))
+            store.keep(log.runs)
+            assert store.lost() == [], "what lives has written the time anew"
+
+
 def test_that_two_processes_make_and_fill_one_file_at_once(tmp_path: Path):
     path = tmp_path / "runs.sqlite"
     code = """
