@@ -13,10 +13,9 @@ from explorer.config import RunConfig
 from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.arms import Arms, names
-from explorer.experiments.check import check, unchecked, wanted
 from explorer.experiments.recording import record
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
-from explorer.experiments.texts import BothTexts, alike, write_both
+from explorer.experiments.texts import BothTexts, CheckedTexts, alike, write_and_check
 from explorer.messages import Event
 from explorer.optimizations import registry
 from explorer.results import export
@@ -28,8 +27,6 @@ from explorer.results.text_pair import Written, in_words
 
 RUN_IDS = (1, 2)
 CHECKS_ID = 3
-
-Found = tuple[BothTexts, Mapping[RunConfig, Checks]]
 
 
 def run(args: argparse.Namespace, arms: Arms) -> int:
@@ -69,21 +66,21 @@ def run(args: argparse.Namespace, arms: Arms) -> int:
     return 130 if interrupted else 0
 
 
-def _write_and_check(args: argparse.Namespace, arms: Arms, asked_to_stop: AskedToStop) -> Steps[Found]:
-    yield from ready(asked_to_stop=asked_to_stop)
-    both = yield from write_both(
-        RUN_IDS,
-        arms,
-        download=args.download,
-        asked_to_stop=asked_to_stop,
-        on_text=lambda arm, text: None,
-        on_written=lambda arm, written: None,
+def _write_and_check(args: argparse.Namespace, arms: Arms, asked_to_stop: AskedToStop) -> Steps[CheckedTexts]:
+    yield from ready()
+    return (
+        yield from write_and_check(
+            RUN_IDS,
+            arms,
+            checks_id=CHECKS_ID,
+            parity=args.parity,
+            proof=args.proof,
+            download=args.download,
+            asked_to_stop=asked_to_stop,
+            on_text=lambda arm, text: None,
+            on_written=lambda arm, written: None,
+        )
     )
-    checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in arms}
-    verify = wanted(checks, run_id=CHECKS_ID, parity=args.parity, proof=args.proof, download=args.download)
-    if verify is not None and both.problem is None and not asked_to_stop():
-        checks = yield from check(verify, checks, asked_to_stop=asked_to_stop, on_found=lambda config, checks: None)
-    return both, checks
 
 
 def _to_text(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) -> str:

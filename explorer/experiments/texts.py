@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from explorer.config import RunConfig
 from explorer.experiments.arms import Arms
+from explorer.experiments.check import check, unchecked, wanted
 from explorer.experiments.steps import AskedToStop, Order, Steps
 from explorer.messages import Problem, RunEnded, Samples, Start, Stop, Text, WorkerLost
+from explorer.results.checks import Checks
 from explorer.results.sample import Sample
 from explorer.results.text_pair import Written, written
 
@@ -23,10 +26,42 @@ class BothTexts:
     worker_usable: bool = True
 
 
+CheckedTexts = tuple[BothTexts, Mapping[RunConfig, Checks]]
+
+
 def alike(arms: Arms) -> Arms:
     """``arms`` with A's prompt and seed for both."""
     a, b = arms
     return a, dataclasses.replace(b, prompt=a.prompt, seed=a.seed)
+
+
+def write_and_check(
+    run_ids: tuple[int, int],
+    arms: Arms,
+    *,
+    checks_id: int,
+    parity: bool,
+    proof: bool,
+    download: bool,
+    asked_to_stop: AskedToStop,
+    on_text: Callable[[int, str], None],
+    on_written: Callable[[int, Written], None],
+    on_both: Callable[[BothTexts], None] = lambda both: None,
+) -> Steps[CheckedTexts]:
+    """``write_both``, then check both arms where ``parity`` or ``proof`` ask for it. The worker must be ready.
+
+    What failed or was stopped is not checked. ``checks_id`` is the run id of the checks; ``on_both`` hears the texts
+    before they begin.
+    """
+    both = yield from write_both(
+        run_ids, arms, download=download, asked_to_stop=asked_to_stop, on_text=on_text, on_written=on_written
+    )
+    on_both(both)
+    checks: Mapping[RunConfig, Checks] = {config: unchecked(config) for config in arms}
+    verify = wanted(checks, run_id=checks_id, parity=parity, proof=proof, download=download)
+    if verify is not None and both.problem is None and not asked_to_stop():
+        checks = yield from check(verify, checks, asked_to_stop=asked_to_stop, on_found=lambda config, checks: None)
+    return both, checks
 
 
 def write_both(

@@ -9,7 +9,9 @@ from PySide6.QtWidgets import QLabel, QPlainTextEdit, QSizePolicy, QSplitter, QT
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import a_colour, b_colour, blend, milliseconds, monospace, si_number, theme
 from explorer.gui.pins import LETTERS
+from explorer.gui.verdict_words import checks_words
 from explorer.gui.wording import keep
+from explorer.results.checks import Checks, in_words
 from explorer.results.parity import first_difference
 from explorer.results.text_pair import Written
 
@@ -32,11 +34,16 @@ class TextPair(QWidget):
         self._texts = ["", ""]
         self._written: list[Written | None] = [None, None]
         self._complete = False
+        self._checks: tuple[Checks, Checks] | None = None
         self._heads = (QLabel(), QLabel())
         self.edits = (QPlainTextEdit(), QPlainTextEdit())
         self.parting = QLabel()
         self.parting.setObjectName("parting_label")
         self.parting.setWordWrap(True)
+        self.checked = QLabel()
+        self.checked.setObjectName("text_checks_label")
+        self.checked.setProperty("role", "small")
+        self.checked.setWordWrap(True)
         self._splitter = QSplitter(Qt.Orientation.Vertical)
         self._splitter.setChildrenCollapsible(False)
         for letter, name, head, edit in zip(LETTERS, NAMES, self._heads, self.edits, strict=True):
@@ -61,12 +68,14 @@ class TextPair(QWidget):
         column.setSpacing(4)
         column.addWidget(self._splitter, 1)
         column.addWidget(self.parting)
+        column.addWidget(self.checked)
         self.reword()
 
     def begin(self, prompt: str, names: tuple[str, str]) -> None:
         """Show the prompt alone in both; ``names`` say what the arms are."""
         self._prompt, self._names = prompt, names
         self._texts, self._written, self._complete = ["", ""], [None, None], False
+        self._checks = None
         for edit in self.edits:
             edit.setPlainText(prompt)
             self._dress_prompt(edit)
@@ -90,6 +99,11 @@ class TextPair(QWidget):
         """Show how fast A (0) or B (1) wrote."""
         self._written[arm] = written
         self.reword()
+
+    def show_checks(self, checks: tuple[Checks, Checks]) -> None:
+        """Show whether the numbers of A and B are right, their toggles ran, and what both are worth as models."""
+        self._checks = checks
+        self._show_checks()
 
     def end(self, *, complete: bool) -> None:
         """Nothing more comes; ``complete``: both texts are whole. Both show the place where they part."""
@@ -121,6 +135,7 @@ class TextPair(QWidget):
             head.setText(words)
             head.setToolTip(words)
         self._show_parting()
+        self._show_checks()
 
     def apply_theme(self, dark: bool) -> None:
         """Put on the light or the dark look."""
@@ -169,6 +184,14 @@ class TextPair(QWidget):
             self.parting.setText(tr("The texts are the same: {count} characters.", count=f"{len(self._texts[0]):,}"))
         else:
             self.parting.setText("")
+
+    def _show_checks(self) -> None:
+        self.checked.setVisible(self._checks is not None)
+        if self._checks is None:
+            return
+        self.checked.setText(checks_words(self._checks))
+        told = [line for c, n in zip(self._checks, self._names, strict=True) for line in in_words(c, name=n)]
+        self.checked.setToolTip("\n".join(map(from_below, told)))
 
     def _dress_prompt(self, edit: QPlainTextEdit) -> None:
         style = QTextCharFormat()

@@ -1,11 +1,11 @@
-"""From two configurations that generate to their texts side by side."""
+"""From two configurations that generate to their texts side by side, and to what their checks show."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import QObject
 
 from explorer.experiments.arms import Arms, names
-from explorer.experiments.texts import BothTexts, alike, write_both
+from explorer.experiments.texts import BothTexts, CheckedTexts, alike, write_and_check
 from explorer.gui.bridge import Bridge
 from explorer.gui.language import tr
 from explorer.gui.message_bar import MessageBar
@@ -23,6 +23,7 @@ class TextsControl(QObject):
         self._messages = messages
         self._log = log
         self._writing = False
+        self._arms: Arms | tuple[()] = ()
         bridge.experiment_ended.connect(self._ended)
 
     def write(self, arms: Arms, *, download: bool) -> None:
@@ -33,25 +34,38 @@ class TextsControl(QObject):
         pair = self._panels.text.begin_pair(arms[0].prompt, names(arms))
         self._messages.clear()
         self._writing = True
+        self._arms = arms
+        checked = self._panels.compare.checks.isChecked()
         self._bridge.conduct(
-            write_both(
+            write_and_check(
                 (first, second),
                 arms,
+                checks_id=self._bridge.reserve_id(),
+                parity=checked,
+                proof=checked,
                 download=download,
                 asked_to_stop=self._bridge.asked_to_stop,
                 on_text=pair.append_text,
                 on_written=pair.show_written,
+                on_both=self._show_both,
             )
         )
 
-    def _ended(self, both: BothTexts | None) -> None:
+    def _show_both(self, both: BothTexts) -> None:
+        self._panels.text.pair.end(complete=len(both.arms) == 2)
+
+    def _ended(self, outcome: CheckedTexts | None) -> None:
         if not self._writing:
             return
         self._writing = False
         self._panels.runs.refresh()
-        self._panels.text.pair.end(complete=both is not None and len(both.arms) == 2)
-        if both is None:
+        if outcome is None:
+            self._panels.text.pair.end(complete=False)
             return
+        both, checks = outcome
+        a, b = (checks[arm] for arm in self._arms)
+        if any(found.parity_done or found.proof_done for found in (a, b) if not found.is_reference):
+            self._panels.text.pair.show_checks((a, b))
         if both.problem is not None:
             self._messages.show_problem(both.problem)
         elif len(both.arms) < 2:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QLabel, QPlainTextEdit, QPushButton, QSplitter
+from PySide6.QtWidgets import QCheckBox, QLabel, QPlainTextEdit, QPushButton, QSplitter
 from pytestqt.qtbot import QtBot
 from window_bench import Bench
 
 from explorer.gui.text_pair import MARKED_LETTERS, TextPair
-from explorer.messages import Problem, RunEnded, Samples, SegmentStarted, Start, Stop, Text
+from explorer.messages import ParityChecked, Problem, RunEnded, Samples, SegmentStarted, Start, Stop, Text, Verify
+from explorer.results.parity import Arm, Measure, Parity
 from explorer.results.sample import Sample, Segment
 from explorer.results.text_pair import Written
 
@@ -124,6 +125,7 @@ def test_that_compare_has_two_configurations_write_and_shows_both(bench: Bench) 
     window.intent.change(prompt="def f", seed=5)
     bench.find(QAction, "pin_a_action").trigger()
     window.intent.change(levels=(("weight_dtype", "bf16"),), prompt="class ", seed=6)
+    bench.find(QCheckBox, "checks_check").setChecked(False)
     bench.find(QPushButton, "compare_button").click()
     first = started(bench, 0)
     bench.say(*said(first.run_id, ["(x", "):", " return 1"]), RunEnded(run_id=first.run_id, outcome="completed"))
@@ -145,6 +147,33 @@ def test_that_compare_has_two_configurations_write_and_shows_both(bench: Bench) 
     assert panel.outputs.currentWidget() is panel.text_output
     assert panel.text() == "class "
     bench.end(start)
+
+
+def test_that_numbers_of_both_are_checked_and_their_perplexity_stands_below(bench: Bench) -> None:
+    window = bench.open()
+    bench.choose("workload_combo", "generate")
+    bench.find(QAction, "pin_a_action").trigger()
+    window.intent.change(levels=(("weight_dtype", "int8"),))
+    bench.find(QCheckBox, "checks_check").setChecked(True)
+    bench.find(QPushButton, "compare_button").click()
+    for number in range(2):
+        start = started(bench, number)
+        bench.say(*said(start.run_id, ["(x", "):"]), RunEnded(run_id=start.run_id, outcome="completed"))
+    bench.until(lambda: isinstance(bench.worker.commands[-1], Verify))
+    verify = bench.worker.commands[-1]
+    pair = window.panels.text.pair
+    assert pair.parting.text() == "The texts are the same: 4 characters.", "they are shown before checks end"
+    assert not pair.checked.isVisible()
+    (int8,) = verify.parity
+    arms = {"reference": Arm(perplexity=12.0), "yardstick": Arm(), "asked": Arm(perplexity=12.6)}
+    measure = Measure(kind="logits", value=0.01, yardstick=0.01, allowed=0.02)
+    found = Parity(measures=(measure,), batch=1, logits_max_abs=0.1, **arms)
+    bench.say(ParityChecked(run_id=verify.run_id, config=int8, found=found))
+    bench.say(RunEnded(run_id=verify.run_id, outcome="stopped"))
+    bench.until(lambda: not window.bridge.going)
+    assert pair.checked.isVisibleTo(pair)
+    assert pair.checked.text().endswith("Perplexity of held-out text: A 12, B 12.6 (1.0500x).")
+    assert "1.0500 times float32's 12" in pair.checked.toolTip()
 
 
 def test_that_a_stop_leaves_what_there_is_and_says_so(bench: Bench) -> None:
