@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from explorer.config import RunConfig
 from explorer.experiments.alone import PROBE_STEPS, alone
 from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Limits, compare
+from explorer.experiments.compare import Compared, Limits, compare
 from explorer.experiments.kept import Kept, key_of
 from explorer.experiments.steps import AskedToStop, FreshWorker, Steps, ready
 from explorer.messages import Compare, Start
@@ -73,13 +73,22 @@ class Series:
             ended_by=found.ended_by,
             peak_bytes=found.peak_bytes,
             joules_per_token=found.joules_per_token,
-            problem=None if found.problem is None else str(found.problem),
+            problem=self._problem(found),
         )
         self.kept.put("comparisons", key_of(a, b), measured.to_dict())
         self.on_compared(command, measured)
         if not found.worker_usable and not self.asked_to_stop():
             yield from ready((FreshWorker(),))
         return measured
+
+    def _problem(self, found: Compared) -> str | None:
+        """Why ``found`` has no ratio; None where it has one, or was stopped before it could."""
+        if found.problem is not None:
+            return str(found.problem)
+        if found.ended_by == "stopped" or found.blocks.interval() is not None:
+            return None
+        pairs, within_s = len(found.blocks.counted), self.limits.budget_s
+        return f"{pairs} pairs of blocks in {within_s:g} s are too few for a ratio; give it more time"
 
     def known_alone(self, config: RunConfig, *, probe: bool) -> Point | None:
         """What an earlier part or run measured of ``config`` by itself; a probe is also answered by a full one."""

@@ -45,6 +45,7 @@ class LadderPage(SeriesPage):
             title=later("Memory of the rungs"),
             words=later("What a step of each rung needs."),
             unit=later("GiB in a step"),
+            words_share=MORE_WORDS_SHARE,
         )
         self.errors = RowPlot(
             name="ladder_parity_plot",

@@ -153,6 +153,18 @@ def test_that_a_stop_keeps_what_there_is_and_the_next_run_measures_that_rung_aga
     assert again.compared == [(BASE, BASE.with_level("attention", "sdpa"))]
 
 
+def test_that_a_rung_with_too_few_pairs_says_so_and_is_measured_again_with_more_time(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+    hurried = dataclasses.replace(series_of(path), limits=Limits(budget_s=1e-9))
+    rungs = climbed(Answers(step_ms, pairs=1), [SDPA, GELU], hurried)
+    told = "1 pairs of blocks in 1e-09 s are too few for a ratio; give it more time"
+    assert [rung.measured.problem for rung in rungs[1:]] == [told] * 2
+    again = Answers(step_ms)
+    rungs = climbed(again, [SDPA, GELU], series_of(path))
+    assert all(rung.measured.usable for rung in rungs[1:])
+    assert len(again.compared) == 2
+
+
 def test_that_a_rung_that_cannot_be_climbed_is_refused_before_the_first_one() -> None:
     flash = Addition(name="attention=flash", levels=(("attention", "flash"),))
     with pytest.raises(ValueError, match=r"rung attention=flash: attention=flash cannot run on CPU: .*CUDA"):
