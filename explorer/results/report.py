@@ -235,6 +235,7 @@ def _curves(records: Sequence[RunRecord], toggles: Mapping[str, str], say: Say) 
             1.3 * max(slow, default=1.0),
         ),
     )
+    marks = _marks(drawn)
     found = ""
     for title, unit, values, reduced, from_zero, top in charts:
         lines = [
@@ -242,10 +243,31 @@ def _curves(records: Sequence[RunRecord], toggles: Mapping[str, str], say: Say) 
             for record, c, y in zip(drawn, columns, values, strict=True)
         ]
         picture = svg.chart(
-            lines, title=title, x_title=say("seconds of the run"), y_title=unit, from_zero=from_zero, top=top
+            lines,
+            title=title,
+            x_title=say("seconds of the run"),
+            y_title=unit,
+            from_zero=from_zero,
+            top=top,
+            marks=marks,
+            mark_words=not found,
         )
         found += f"<h3>{escape(title)}</h3>{picture}" if picture else ""
     return f'<ul style="list-style:none;padding:0">{keys}</ul>{more}{found}'
+
+
+def _marks(drawn: Sequence[RunRecord]) -> list[svg.Mark]:
+    """Where the settings of these runs changed: at the end of the last step before."""
+    found = []
+    for place, record in enumerate(drawn):
+        time_s = record.columns.column("time_s")
+        for part in record.segments:
+            first = record.columns.rows_of(part.segment.index).start
+            if part.segment.changes and 0 < first < len(time_s):
+                words = ", ".join(change.replace(" -> ", " → ") for change in part.segment.changes)
+                whose = f"{record.run_id}: " if len(drawn) > 1 else ""
+                found.append(svg.Mark(x=float(time_s[first - 1]), words=f"{whose}{words}", place=place))
+    return sorted(found, key=lambda mark: mark.x)
 
 
 def _line(name: str, x: NDArray[Any], y: NDArray[Any], reduced: Callable[[NDArray[Any]], Any]) -> svg.Line | None:

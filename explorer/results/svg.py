@@ -14,6 +14,9 @@ WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 40
 # Source: Okabe & Ito 2008, darkened where a line on white would have less than 3:1.
 COLOURS = ("#0072b2", "#d55e00", "#008a65", "#a2477e", "#6b5f00")
+MARK_ROWS, MARK_ROW_PX = 3, 13
+LETTER_PX = 6.2
+"""A letter's width in 11 px sans-serif, on average."""
 DASHES = ("", "7 4", "2 3", "8 3 2 3")
 
 
@@ -24,6 +27,16 @@ class Line:
     name: str
     x: NDArray[Any]
     y: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """An upright line where something changed."""
+
+    x: float
+    words: str
+    place: int
+    """Of the line that it belongs to."""
 
 
 def colour(place: int) -> str:
@@ -37,11 +50,22 @@ def dash(place: int) -> str:
 
 
 def chart(
-    lines: Sequence[Line | None], *, title: str, x_title: str, y_title: str, from_zero: bool, top: float | None = None
+    lines: Sequence[Line | None],
+    *,
+    title: str,
+    x_title: str,
+    y_title: str,
+    from_zero: bool,
+    top: float | None = None,
+    marks: Sequence[Mark] = (),
+    mark_words: bool = False,
 ) -> str:
     """The chart, or nothing where no line has a point. A line that is None keeps its colour free.
 
-    ``top``: where the axis ends; None: at the largest value.
+    Args:
+        top: where the axis ends; None: at the largest value.
+        marks: what changed, in the order of x.
+        mark_words: whether their words stand in the picture, as far as there is room; they can be pointed at anyway.
     """
     known = [line for line in lines if line is not None and bool((line.y == line.y).any())]
     if not known:
@@ -53,7 +77,9 @@ def chart(
     if not high > low:
         high = low + (abs(low) or 1.0)
     y_ticks, x_ticks = _ticks(low, high, 5), _ticks(0.0, x_end, 8)
-    high = max(high, y_ticks[-1])
+    rows = min(len(marks), MARK_ROWS) if mark_words else 0
+    free = (MARK_ROW_PX * rows + 4 * bool(rows)) / (HEIGHT - TOP - BOTTOM)
+    high = low + (max(high, y_ticks[-1]) - low) / (1 - free)
 
     def across(value: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * value / x_end
@@ -91,7 +117,31 @@ def chart(
                 + (f' stroke-dasharray="{dash(place)}"' if dash(place) else "")
                 + f"><title>{escape(line.name)}</title></path>"
             )
-    return "\n".join([*parts, "</svg>"])
+    return "\n".join([*parts, *_marks(marks, across, words=mark_words), "</svg>"])
+
+
+def _marks(marks: Sequence[Mark], across: Callable[[float], float], *, words: bool) -> list[str]:
+    parts = []
+    row_ends = [float(LEFT)] * MARK_ROWS
+    for mark in marks:
+        x = across(mark.x)
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="{colour(mark.place)}" '
+            f'stroke-dasharray="2 3"><title>{escape(mark.words)}</title></line>'
+        )
+        width = LETTER_PX * len(mark.words) + 4
+        # Right of its line; left of it near the edge. The first row with room, so that words do not overlap.
+        left = x + 4 if x + 4 + width <= WIDTH - RIGHT else max(x - 4 - width, LEFT)
+        row = next((i for i, end in enumerate(row_ends) if left >= end), None)
+        if words and row is not None:
+            row_ends[row] = left + width
+            y = TOP + 10 + MARK_ROW_PX * row
+            parts.append(
+                f'<rect x="{left - 2:.1f}" y="{y - 10}" width="{width:.1f}" height="{MARK_ROW_PX}" fill="#fff" '
+                'opacity="0.8"/>'
+                f'<text x="{left:.1f}" y="{y}" fill="{colour(mark.place)}">{escape(mark.words)}</text>'
+            )
+    return parts
 
 
 def swatch(place: int) -> str:

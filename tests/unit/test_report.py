@@ -60,7 +60,9 @@ def made(number: int, step_ms: float, *, model: str = "gpt2", name: str = "NVIDI
     record = log.begin_run(number, config)
     time_s = 0.0
     for index, took_ms in enumerate((step_ms, step_ms / 2)):
-        log.begin_segment(number, config, Segment(index=index, first_step=50 * index, changes=(), started_at="2026"))
+        changes = ("precision fp32 -> bf16",) if index else ()
+        segment = Segment(index=index, first_step=50 * index, changes=changes, started_at="2026")
+        log.begin_segment(number, config, segment)
         config = config.with_level("precision", "bf16")
         for step in range(50 * index, 50 * (index + 1)):
             time_s += took_ms / 1e3
@@ -140,6 +142,24 @@ def test_that_curves_lie_at_the_ticks_of_their_values() -> None:
     assert "GiB" in {text.text for text in memory.iter(f"{svg}text")}
     first, *_, last = re.split("[ML]", next(loss.iter(f"{svg}path")).get("d", ""))[1:]
     assert float(first.split()[1]) < float(last.split()[1]), "the loss falls: down is more in SVG"
+
+
+def test_that_each_chart_marks_where_a_setting_changed() -> None:
+    svg = "{http://www.w3.org/2000/svg}"
+    throughput, *others = charts(report([made(3, 20.0)], [], toggles=TOGGLES))
+    for chart in (throughput, *others):
+        (mark,) = [line for line in chart.iter(f"{svg}line") if line.find(f"{svg}title") is not None]
+        assert mark.findtext(f"{svg}title") == "precision fp32 → bf16"
+        # Fifty steps of 20 ms, then fifty of 10: two thirds of the way between the ticks of 0 and 1.5 s.
+        labels = {t.text: float(t.get("x", "")) for t in chart.iter(f"{svg}text") if t.get("text-anchor") == "middle"}
+        assert float(mark.get("x1", "")) == float(mark.get("x2", "")) == pytest.approx(labels["1"], abs=0.2)
+        shown = [text.text for text in chart.iter(f"{svg}text")]
+        assert ("precision fp32 → bf16" in shown) == (chart is throughput)
+    both = charts(report([made(3, 20.0), made(4, 20.0)], [], toggles=TOGGLES))[0]
+    words = [text for text in both.iter(f"{svg}text") if "precision" in (text.text or "")]
+    assert [text.text for text in words] == ["3: precision fp32 → bf16", "4: precision fp32 → bf16"]
+    assert len({text.get("y") for text in words}) == 2, "one below the other"
+    assert len({text.get("fill") for text in words}) == 2, "of their runs' colours"
 
 
 def test_that_a_comparison_is_told_with_its_verdict_and_interval() -> None:
