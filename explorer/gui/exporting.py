@@ -21,6 +21,7 @@ from explorer.results.comparison_record import ComparisonRecord, comparison_cell
 from explorer.results.export import Cell, text_writer, write_rows, write_samples, write_segments
 from explorer.results.log import RunLog
 from explorer.results.report import write_report
+from explorer.results.step_profile import kept_file
 
 
 class Exporter:
@@ -177,6 +178,31 @@ class Exporter:
     def export_series(self, kind: str, rows: Sequence[Mapping[str, Cell]]) -> None:
         """The rows of a ladder, sweep or attribution, the same as the command line writes."""
         self._export_rows(tr("Export the table"), f"{kind}.csv", rows, tr("the table"))
+
+    def export_profile(self, rows: Sequence[Mapping[str, Cell]]) -> None:
+        """A row a part, a kind and a kernel, the same as ``main.py profile`` writes."""
+        self._export_rows(tr("Export the profile"), "profile.csv", rows, tr("the profile"))
+
+    def save_trace(self, kept: str) -> None:
+        """The Chrome trace that a profile left in ``kept``."""
+        filters = tr("Chrome trace (*.json.gz *.json)")
+        self._save(
+            tr("Save the Chrome trace"),
+            "step.json.gz",
+            lambda path: kept_file(Path(kept), path),
+            tr("the trace"),
+            filters=filters,
+        )
+
+    def save_memory_snapshot(self, kept: str) -> None:
+        """The allocator's record that a profile left in ``kept``."""
+        self._save(
+            tr("Save the memory snapshot"),
+            "memory.pickle",
+            lambda path: kept_file(Path(kept), path),
+            tr("the snapshot"),
+            filters="Pickle (*.pickle)",
+        )
 
     def _export_rows(self, title: str, name: str, rows: Sequence[Mapping[str, Cell]], what: str) -> None:
         if not rows:

@@ -8,16 +8,18 @@ from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSplitter, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSplitter, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
 from explorer.experiments.plans import Plan, Rows, ladder_plan
 from explorer.experiments.suggestions import rungs
+from explorer.gui.controls import ElidedLabel
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import NOTHING, gib, milliseconds, si_number
 from explorer.gui.result_table import ResultTable
 from explorer.gui.row_plots import MORE_WORDS_SHARE, NAMES_PX, Bar, RowPlot, times
 from explorer.gui.series_page import SeriesPage, said
+from explorer.gui.wording import keep
 from explorer.results.checks import Checks, in_words
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import Cell
@@ -59,6 +61,10 @@ class LadderPage(SeriesPage):
         self.asked = self._edit(
             "rungs", later("The rungs, the lowest first, as TOGGLE=LEVEL; empty: the toggles that are set")
         )
+        first = ElidedLabel()
+        first.setObjectName("ladder_advice")
+        first.setProperty("role", "muted")
+        keep(first.setText, "Profile first (F8): where does a step's time go? Then change one thing at a time.")
         plots = _Waterfall(self._plots)
         splitter = QSplitter(Qt.Orientation.Vertical)
         splitter.addWidget(plots)
@@ -66,7 +72,13 @@ class LadderPage(SeriesPage):
         splitter.setStretchFactor(0, 4)
         splitter.setStretchFactor(1, 3)
         splitter.setChildrenCollapsible(False)
-        self._lay_out([(later("Rungs"), self.asked), ("", self._adder(self.asked))], splitter)
+        content = QWidget()
+        column = QVBoxLayout(content)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addWidget(first)
+        column.addWidget(splitter, 1)
+        self._lay_out([(later("Rungs"), self.asked), ("", self._adder(self.asked))], content)
         self.show_found(None, [], ())
 
     def suggest(self, config: RunConfig, device: DeviceInfo) -> None:

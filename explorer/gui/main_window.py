@@ -32,6 +32,7 @@ from explorer.gui.pins import Pins
 from explorer.gui.plots_panel import PlotsPanel
 from explorer.gui.preset_bar import PRESET_WORDS
 from explorer.gui.preset_control import PresetControl
+from explorer.gui.profile_control import ProfileControl
 from explorer.gui.run_bar import RunBar
 from explorer.gui.run_control import RunControl
 from explorer.gui.runs_table import RunsTable
@@ -201,6 +202,7 @@ class MainWindow(QMainWindow):
             self.lab,
             self.diagnosing,
             self.series,
+            self.profiling,
             self.storing,
         ):
             part.reword()
@@ -213,6 +215,7 @@ class MainWindow(QMainWindow):
             self._settings.remember_layout(self.saveGeometry(), self.saveState())
             self._settings.save()
             self.hide()  # at once, while the worker takes its last second
+            self.profiling.close()
             self.storing.close()
             self.bridge.close()
             self.stored.close()
@@ -311,10 +314,12 @@ class MainWindow(QMainWindow):
         self.memory = MemoryControl(
             self.bridge, self.messages, self, device=self.control.device, save=exporter.save_memory
         )
+        self.profiling = ProfileControl(self.intent, self.bridge, exporter, self, device=self.control.device)
         menus.add_run(
             start=self.control.start,
             stop=self.control.stop,
             look_closer=self.diagnosing.look_closer,
+            profile=self.profiling.open_and_start,
             summarize_memory=self.memory.summarize,
             empty_cache=self.memory.empty_cache,
         )
@@ -396,3 +401,4 @@ class MainWindow(QMainWindow):
         self.panels.lab.apply_theme(dark)
         self.panels.diagnosis.apply_theme(dark)
         self.panels.series.apply_theme(dark)
+        self.profiling.window.apply_theme(dark)

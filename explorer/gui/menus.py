@@ -118,6 +118,7 @@ class Menus:
         start: Callable[[], None],
         stop: Callable[[], None],
         look_closer: Callable[[], None],
+        profile: Callable[[], None],
         summarize_memory: Callable[[], None],
         empty_cache: Callable[[], None],
     ) -> None:
@@ -127,6 +128,7 @@ class Menus:
         self._run.setToolTipsVisible(True)
         words = later("&Look closer at a step")
         self.look_closer = self._add(self._run, "look_closer_action", words, look_closer, "Ctrl+L")
+        self._add(self._run, "profile_action", later("&Profile…"), profile, "F8")
         words = later("&Memory summary…")
         self.summarize_memory = self._add(self._run, "memory_summary_action", words, summarize_memory, "Ctrl+M")
         words = later("&Empty the cache")

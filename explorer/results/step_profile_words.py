@@ -16,7 +16,8 @@ def dominant(profile: StepProfile, say: Say = str.format) -> str:
         return _idle(profile, say)
     kind, kind_ms = next(iter(profile.kinds().items()))
     return say(
-        "{part} takes the most: {share:.0%} of the time. Of all that ran, {kind} took {kind_share:.0%}.",
+        "The longest to run is {part}: {share:.0%} of the time. By kind it is {kind}: {kind_share:.0%} of all that "
+        "ran.",
         part=say(largest.name),
         share=busy_share,
         kind=say(kind),
@@ -40,13 +41,23 @@ def _idle(profile: StepProfile, say: Say) -> str:
 
 def adds_up(profile: StepProfile, say: Say = str.format) -> str:
     """How the times of the parts are to be read."""
-    words = say(
-        "{traced:.2f} ms under the profiler, which slows the host; {plain:.2f} ms without it.",
-        traced=profile.traced_ms / profile.rounds,
-        plain=profile.round_ms,
-    )
+    traced_ms = profile.traced_ms / profile.rounds
+    if profile.workload == "train":
+        words = say(
+            "A step takes {traced:.2f} ms under the profiler, which slows the host; {plain:.2f} ms without it.",
+            traced=traced_ms,
+            plain=profile.round_ms,
+        )
+    else:
+        words = say(
+            "A prefill and {tokens} tokens take {traced:.2f} ms under the profiler, which slows the host; {plain:.2f} "
+            "ms without it.",
+            tokens=profile.passes - 1,
+            traced=traced_ms,
+            plain=profile.round_ms,
+        )
     if profile.device == "cuda":
-        words += " " + say("Without it nothing runs for {share:.0%} of them.", share=profile.idle_share)
+        words += " " + say("Without it nothing runs for {share:.0%} of that.", share=profile.idle_share)
     if profile.replayed:
         words += " " + say("It is replayed as a CUDA graph: see the kernels; the host knows no parts within it.")
     if profile.overlap_ms > 0.005 * profile.traced_ms:
