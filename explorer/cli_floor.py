@@ -20,7 +20,8 @@ from explorer.experiments.compare import Limits
 from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
 from explorer.messages import Problem
-from explorer.results.floor import ASSUMED_FLOOR, FEWEST_COMPARISONS, Floor
+from explorer.results.floor import Floor
+from explorer.results.floor_words import floor_words
 
 ENOUGH_FOUND = 0.95
 """Share of comparisons with a delayed arm that must call it slower."""
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"error: {problem}\n")
     delay = args.check_delay or 0.0
     found = _found(floor, delay)
-    sys.stdout.write((json.dumps(found, indent=2) if args.json else _in_words(floor, delay, found)) + "\n")
+    sys.stdout.write((json.dumps(found, indent=2) if args.json else "\n".join(floor_words(floor, delay))) + "\n")
     if problem is not None:
         return 2 if problem.bad_request else 1
     if interrupted:
@@ -131,23 +132,6 @@ def _found(floor: Floor, delay: float) -> dict[str, Any]:
         "ratios": [one.interval.ratio for one in some],
         "dropped_blocks": sum(one.dropped_blocks for one in some),
     }
-
-
-def _in_words(floor: Floor, delay: float, found: Mapping[str, Any]) -> str:
-    measured = "not known yet" if floor.measured is None else f"{floor.measured:.3%}"
-    few = len(floor.comparisons) < FEWEST_COMPARISONS
-    lines = [
-        f"floor: {measured}, from {len(floor.comparisons)} comparisons of equal arms"
-        + (f"; it takes {FEWEST_COMPARISONS}, and until then {ASSUMED_FLOOR:.1%} is assumed" if few else "")
-    ]
-    what = f"delayed by {delay:.2%}, the second arm" if delay else "of equal arms, the second"
-    lines.append(
-        f"{what} was called slower in {found['slower']} of {found['comparisons']} comparisons, faster in "
-        f"{found['faster']}; no difference shown in {found['no difference shown']}, unsettled {found['unsettled']}"
-    )
-    if found["dropped_blocks"]:
-        lines.append(f"{found['dropped_blocks']} disturbed blocks were dropped")
-    return "\n".join(lines)
 
 
 def _share(text: str) -> float:

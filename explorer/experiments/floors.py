@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,7 @@ def measure_floor(
     download: bool,
     asked_to_stop: AskedToStop,
     until_s: float = math.inf,
+    ids: Iterator[int] | None = None,
     on_pair: Callable[[Blocks], None],
     on_comparison: Callable[[Floor], None],
 ) -> Steps[Problem | None]:
@@ -98,9 +99,9 @@ def measure_floor(
 
     ``delay``: the share of its step time by which the second arm is delayed. ``on_comparison`` hears ``floor`` with one
     more comparison each time. ``until_s``: by time.monotonic(); none is begun that would end later, judged by the one
-    before. The worker must be ready. Returns why it ended early, if it failed.
+    before. ``ids``: numbers for the arms' runs. The worker must be ready. Returns why it ended early, if it failed.
     """
-    ids = itertools.count(1)
+    ids = itertools.count(1) if ids is None else ids
     took_s = 0.0
     for index in range(len(floor.of(delay)), repeats):
         began_s = time.monotonic()

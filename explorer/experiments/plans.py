@@ -11,6 +11,7 @@ from typing import Any
 from explorer.config import RunConfig
 from explorer.experiments.arms import comparable
 from explorer.experiments.attribution import attribute, settings
+from explorer.experiments.floors import floor_key, measure_floor, read_floor, write_floor
 from explorer.experiments.ladder import addition, check_ladder, ladder
 from explorer.experiments.series import Series, must_run
 from explorer.experiments.steps import Steps
@@ -18,8 +19,10 @@ from explorer.experiments.suggestions import without_toggles
 from explorer.experiments.sweep import sweep, whole_numbers
 from explorer.optimizations import registry
 from explorer.results.attribution_rows import attribution_rows, effects_of, name_of
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.export import Cell
+from explorer.results.floor import Floor
+from explorer.results.floor_words import floor_rows
 from explorer.results.ladder import ladder_rows
 from explorer.results.setting_row import Yardsticks
 from explorer.results.sweep import sweep_rows
@@ -79,6 +82,53 @@ def attribution_plan(config: RunConfig, device: DeviceInfo, toggles: str, *, par
         rows=rows,
         toggles=names,
     )
+
+
+def floor_plan(config: RunConfig, here: Environment, *, repeats: int, delay: float, anew: bool) -> Plan:
+    """Compare ``config`` with itself, the second arm delayed by the share ``delay``, until there are ``repeats``
+    comparisons, those of earlier times included unless ``anew``; each is kept for all comparisons to come.
+
+    Raises:
+        ValueError: ``config`` cannot run here.
+    """
+    config = comparable(dataclasses.replace(_training(config), sample_every=0), keep_dropout=False)
+    must_run({"the configuration": config}, here.device(config.device))
+
+    def run(series: Series, on_found: Callable[[Floor], None]) -> Steps[Floor]:
+        key = floor_key(config, here, block_s=series.block_s)
+        latest = Floor() if anew else read_floor(key)
+
+        def begin() -> None:
+            done = len(latest.of(delay))
+            on_found(latest)
+            if done < repeats:
+                series.on_part(f"comparison {done + 1} of {repeats}", repeats - done)
+
+        def keep(floor: Floor) -> None:
+            nonlocal latest
+            latest = floor
+            write_floor(key, floor)
+            begin()
+
+        begin()
+        problem = yield from measure_floor(
+            config,
+            latest,
+            delay=delay,
+            repeats=repeats,
+            block_s=series.block_s,
+            limits=series.limits,
+            download=series.download,
+            asked_to_stop=series.asked_to_stop,
+            ids=series.work_ids,
+            on_pair=series.on_pair,
+            on_comparison=keep,
+        )
+        if problem is not None:
+            raise RuntimeError(str(problem))
+        return latest
+
+    return Plan(base=config, run=run, rows=lambda floor, _: floor_rows(floor, delay))
 
 
 def sweep_plan(config: RunConfig, device: DeviceInfo, batches: str, seqs: str) -> Plan:

@@ -17,12 +17,12 @@ from explorer.gui.ladder_page import mfu, millijoules, speedup
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import gib, milliseconds, si_number
 from explorer.gui.result_table import ResultTable
-from explorer.gui.row_plots import Bar, EffectsPlot
+from explorer.gui.row_plots import EFFECT_NAMES_PX, Bar, EffectsPlot
 from explorer.gui.series_page import SeriesPage, said
 from explorer.gui.wording import keep
 from explorer.results.attribution_rows import Tried, effects_of
 from explorer.results.attribution_words import attribution_words
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.export import Cell
 from explorer.results.floor import ASSUMED_FLOOR
 
@@ -40,7 +40,15 @@ class AttributionPage(SeriesPage):
     def __init__(self) -> None:
         table = ResultTable(name="attribution_table", title=later("Settings and effects"), words=0, whole=True)
         super().__init__("attribution", later("Attribution"), table, checks=True)
-        self.effects = EffectsPlot()
+        self.effects = EffectsPlot(
+            name="effects_plot",
+            title=later("Effects"),
+            words=later(
+                "A point an effect, with its 95% interval: what each toggle gives alone and beside the others."
+            ),
+            unit=later("times as fast"),
+            names_px=EFFECT_NAMES_PX,
+        )
         self.words = QPlainTextEdit()
         self.words.setObjectName("attribution_words")
         self.words.setReadOnly(True)
@@ -68,7 +76,8 @@ class AttributionPage(SeriesPage):
     def suggest(self, config: RunConfig, device: DeviceInfo) -> None:
         self.asked.setPlaceholderText(" ".join(one.name for one in factorial(config, device)))
 
-    def plan(self, config: RunConfig, device: DeviceInfo) -> Plan:
+    def plan(self, config: RunConfig, here: Environment) -> Plan:
+        device = here.device(config.device)
         return attribution_plan(
             config, device, said(self.asked), parity=self.parity.isChecked(), proof=self.proof.isChecked()
         )

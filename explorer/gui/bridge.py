@@ -304,6 +304,8 @@ class Bridge(QObject):
                 self.stalled.emit(note)
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, SegmentStarted | Samples) and event.run_id < 0:
+            return  # of work that is no run, such as a floor's comparisons
         record(self._log, event)
         self._recorder.take(event)
         if isinstance(event, RunEnded) and event.problem is not None and event.problem.spent:

@@ -21,7 +21,7 @@ from explorer.gui.row_plots import MORE_WORDS_SHARE, NAMES_PX, Bar, RowPlot, tim
 from explorer.gui.series_page import SeriesPage, said
 from explorer.gui.wording import keep
 from explorer.results.checks import Checks, in_words
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.export import Cell
 from explorer.results.ladder import Rung
 
@@ -84,7 +84,8 @@ class LadderPage(SeriesPage):
     def suggest(self, config: RunConfig, device: DeviceInfo) -> None:
         self.asked.setPlaceholderText(" ".join(one.name for one in rungs(config, device)))
 
-    def plan(self, config: RunConfig, device: DeviceInfo) -> Plan:
+    def plan(self, config: RunConfig, here: Environment) -> Plan:
+        device = here.device(config.device)
         return ladder_plan(
             config, device, said(self.asked), parity=self.parity.isChecked(), proof=self.proof.isChecked()
         )

@@ -165,6 +165,7 @@ class Menus:
         self._add(menu, "ladder_action", later("&Ladder…"), lambda: show("ladder"), "Shift+F6")
         self._add(menu, "sweep_action", later("Sw&eep over batch and length…"), lambda: show("sweep"), "Ctrl+F6")
         self._add(menu, "attribution_action", later("A&ttribution…"), lambda: show("attribution"), "Ctrl+Shift+F6")
+        self._add(menu, "floor_action", later("A/A &floor of these settings…"), lambda: show("floor"), "Ctrl+Alt+F")
 
     def add_lab(self, *, start: Callable[[], None], export: Callable[[], None]) -> None:
         self.start_lab = self._add(self._lab, "start_lab_action", later("&Measure the kernels"), start, "F7")

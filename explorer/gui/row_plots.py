@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFontMetrics
 
 from explorer.gui.axes import PlainAxis, round_up
-from explorer.gui.language import later, tr
+from explorer.gui.language import tr
 from explorer.gui.palette import NOTHING, blend, run_colour, theme
 from explorer.gui.still_plot import StillPlot, pen
 
@@ -26,6 +26,8 @@ FEWEST_ROWS = 4
 WORDS_SHARE = 1.3
 """Of the largest bar: the end of the axis, so that there is room for its words."""
 MORE_WORDS_SHARE = 1.7
+LEAST_RANGE = 0.002
+"""On either side of 1."""
 POINT_PX = 9
 
 
@@ -162,24 +164,19 @@ class RowPlot(StillPlot):
 class EffectsPlot(RowPlot):
     """Points with their intervals around 1, over the band within which equal arms may seem to differ."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            name="effects_plot",
-            title=later("Effects"),
-            words=later(
-                "A point an effect, with its 95% interval: what each toggle gives alone and beside the others."
-            ),
-            unit=later("times as fast"),
-            names_px=EFFECT_NAMES_PX,
-        )
-
     def _start(self) -> float:
-        known = [v for bar in self._bars for v in (bar.value, bar.low) if math.isfinite(v)]
-        return min([*known, 1.0]) * 0.95
+        low, high = self._range()
+        return low - 0.1 * (high - low)
 
     def _end(self) -> float:
-        known = [v for bar in self._bars for v in (bar.value, bar.high) if math.isfinite(v)]
-        return 1.0 + MORE_WORDS_SHARE * (max([*known, 1.02]) - 1.0)
+        low, high = self._range()
+        return high + (MORE_WORDS_SHARE - 1) * (high - low)
+
+    def _range(self) -> tuple[float, float]:
+        """From the lowest end of an interval to the highest, 1 and the floor included."""
+        known = [v for bar in self._bars for v in (bar.value, bar.low, bar.high) if math.isfinite(v)]
+        floor = max((bar.floor for bar in self._bars if math.isfinite(bar.floor)), default=0.0)
+        return min([*known, 1 / (1 + floor), 1 - LEAST_RANGE]), max([*known, 1 + floor, 1 + LEAST_RANGE])
 
     def _draw(self, end: float) -> None:
         look = theme(self._dark)

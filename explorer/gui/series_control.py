@@ -119,7 +119,7 @@ class SeriesControl(QObject):
             return
         page = self._panel.pages[kind]
         try:
-            plan = page.plan(self._intent.config, here.device(self._intent.config.device))
+            plan = page.plan(self._intent.config, here)
             series = self._series(kind, page, plan, here)
         except (ValueError, OSError) as error:
             self._messages.show_message(tr("Not measured: {why}", why=from_below(str(error))), severity="problem")
@@ -162,7 +162,7 @@ class SeriesControl(QObject):
     def _steps(self, plan: Plan, series: Series, on_found: Callable[[Any], None]) -> Steps[Ended]:
         try:
             on_found((yield from plan.run(series, on_found)))
-        except WorkerGone as error:
+        except (WorkerGone, RuntimeError) as error:
             return Ended(why=str(error))
         return Ended()
 

@@ -28,9 +28,9 @@ from explorer.gui.language import later
 from explorer.gui.result_table import ResultTable
 from explorer.gui.wording import keep
 from explorer.optimizations.registry import OPTIMIZATIONS
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 
-Kind = Literal["ladder", "sweep", "attribution"]
+Kind = Literal["ladder", "sweep", "attribution", "floor"]
 
 
 class SeriesPage(QWidget):
@@ -115,7 +115,7 @@ class SeriesPage(QWidget):
         """Show in empty fields what would be measured of ``config`` on ``device``."""
 
     @abstractmethod
-    def plan(self, config: RunConfig, device: DeviceInfo) -> Plan:
+    def plan(self, config: RunConfig, here: Environment) -> Plan:
         """What is asked for.
 
         Raises:
@@ -134,9 +134,9 @@ class SeriesPage(QWidget):
     def reword(self) -> None:
         """Show everything in the language of the moment."""
 
-    @abstractmethod
     def _edits(self) -> tuple[QLineEdit, ...]:
         """Where the person writes what is to be measured."""
+        return ()
 
     def _inputs(self) -> tuple[QWidget, ...]:
         return self._edits()

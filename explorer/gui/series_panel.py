@@ -1,4 +1,4 @@
-"""The experiments of many measurements, a page each: ladder, sweep, attribution."""
+"""The experiments of many measurements, a page each: ladder, sweep, attribution, A/A floor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QTabWidget, QVBoxLayout, QWidget
 
 from explorer.gui.attribution_page import AttributionPage
+from explorer.gui.floor_page import FloorPage
 from explorer.gui.ladder_page import LadderPage
 from explorer.gui.language import tr
 from explorer.gui.series_page import Kind, SeriesPage
@@ -23,8 +24,15 @@ class SeriesPanel(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("series_panel")
-        self.ladder, self.sweep, self.attribution = LadderPage(), SweepPage(), AttributionPage()
-        self.pages: dict[Kind, SeriesPage] = {page.kind: page for page in (self.ladder, self.sweep, self.attribution)}
+        self.ladder, self.sweep, self.attribution, self.floor = (
+            LadderPage(),
+            SweepPage(),
+            AttributionPage(),
+            FloorPage(),
+        )
+        self.pages: dict[Kind, SeriesPage] = {
+            page.kind: page for page in (self.ladder, self.sweep, self.attribution, self.floor)
+        }
         self._tabs = QTabWidget()
         self._tabs.setObjectName("series_pages")
         self._tabs.setDocumentMode(True)

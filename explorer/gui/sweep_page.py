@@ -18,7 +18,7 @@ from explorer.gui.palette import gib, milliseconds, si_number
 from explorer.gui.result_table import ResultTable
 from explorer.gui.series_page import SeriesPage, said
 from explorer.results import export
-from explorer.results.environment import DeviceInfo
+from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.sweep import SeqPoints, outcome_of
 
 GIB = 2**30
@@ -64,7 +64,8 @@ class SweepPage(SeriesPage):
         self.batches.setPlaceholderText(",".join(map(str, batches(device))))
         self.seqs.setPlaceholderText(",".join(map(str, seqs(config))))
 
-    def plan(self, config: RunConfig, device: DeviceInfo) -> Plan:
+    def plan(self, config: RunConfig, here: Environment) -> Plan:
+        device = here.device(config.device)
         return sweep_plan(config, device, said(self.batches), said(self.seqs))
 
     def show_found(self, found: Any, rows: Rows, toggles: tuple[str, ...]) -> None:

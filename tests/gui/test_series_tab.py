@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QMenu,
     QPlainTextEdit,
     QPushButton,
+    QSpinBox,
     QStackedWidget,
     QTableWidget,
     QTabWidget,
@@ -26,6 +27,7 @@ from scripted import OUT_OF_MEMORY, PROFILE, Answers
 from window_bench import GPU, Bench, environment
 
 from explorer.config import RunConfig
+from explorer.experiments.floors import known_floor
 from explorer.experiments.plans import ladder_plan
 from explorer.experiments.suggestions import rungs
 from explorer.gui.heat_map import Cell
@@ -289,3 +291,48 @@ def test_that_a_rung_that_failed_and_one_that_is_slower_are_drawn_as_such() -> N
     ]
     assert [bar.below for bar in bars[1:]] == [1.0, 1.0], "above one that failed stands the one below it"
     assert plan.base.levels == (("dropout", "off"),)
+
+
+def test_that_the_floor_of_the_settings_is_measured_kept_and_told(
+    desk: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    desk.find(QAction, "floor_action").trigger()
+    desk.find(QSpinBox, "floor_repeats").setValue(5)
+    answers = Answers(step_ms)
+    desk.find(QPushButton, "floor_start").click()
+    serve(desk, answers, until=lambda: len(answers.compared) == 2)
+    assert text(desk, "floor").startswith("comparison 2 of 5 · 4 left to do")
+    serve(desk, answers)
+    assert len(answers.compared) == 5
+    a, b = answers.compared[0]
+    assert a == b
+    assert (a.level("precision"), a.level("attention"), a.level("dropout")) == ("bf16", "sdpa", "off")
+    told = desk.find(QLabel, "floor_words").text()
+    assert told.startswith(
+        "floor: 0.000%, from 5 comparisons of equal arms\nof equal arms, the second was called slower in 0"
+    )
+    assert [bar.value for bar in desk.window.panels.series.floor.plot.bars] == [1.0] * 5
+    assert column(desk, "floor_table", 2) == ["no difference shown"] * 5
+    assert not desk.window.log.runs, "its comparisons are no runs of the table"
+    assert known_floor((a,), desk.window.log.environment, block_s=2.0) == (0.0, True)
+    desk.find(QCheckBox, "floor_delay").setChecked(True)
+    again = Answers(step_ms)
+    desk.find(QPushButton, "floor_start").click()
+    serve(desk, again, until=lambda: len(again.compared) == 1)
+    (command,) = (c for c in again.sent if isinstance(c, Compare))
+    assert command.delay == 0.02
+    desk.find(QPushButton, "floor_stop").click()
+    serve(desk, again)
+    assert not desk.window.bridge.going
+
+
+def test_that_a_floor_that_cannot_be_kept_ends_with_words(
+    desk: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    desk.find(QPushButton, "floor_start").click()
+    serve(desk, Answers(step_ms))
+    assert "the floor could not be kept in" in desk.window.messages.text
+    assert desk.find(QPushButton, "floor_start").isEnabled()
