@@ -9,6 +9,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, eager_attention_forward
 
 from explorer.kernels.joined_gradient import thirds
+from explorer.optimizations.float8 import product_of
 
 
 class JoinedAttention(GPT2Attention):
@@ -20,7 +21,13 @@ class JoinedAttention(GPT2Attention):
             return super().forward(hidden_states, past_key_values, attention_mask, *args, **kwargs)
         bias, rows = self.c_attn.bias, hidden_states.view(-1, hidden_states.shape[-1])
         # The bias's gradient comes with that of the three parts.
-        projected = torch.addmm(bias.detach(), rows, self.c_attn.weight).view(*hidden_states.shape[:-1], -1)
+        multiply = product_of(self.c_attn)
+        if multiply is torch.mm:
+            projected = torch.addmm(bias.detach(), rows, self.c_attn.weight)
+        else:
+            projected = multiply(rows, self.c_attn.weight)
+            projected = projected + bias.detach().to(projected.dtype)
+        projected = projected.view(*hidden_states.shape[:-1], -1)
         query, key, value = (
             part.view(*part.shape[:-1], -1, self.head_dim).transpose(1, 2) for part in thirds(projected, bias)
         )

@@ -20,6 +20,7 @@ from explorer.optimizations.fused_gelu import FusedGelu
 from explorer.optimizations.grad_accumulation import GradAccumulation
 from explorer.optimizations.kv_cache import KvCache
 from explorer.optimizations.layer_norm import LayerNormKernel
+from explorer.optimizations.linear import LinearFormat
 from explorer.optimizations.loss_impl import LossImpl
 from explorer.optimizations.optimizer import FusedOptimizer
 from explorer.optimizations.precision import Precision
@@ -51,6 +52,7 @@ OPTIMIZATIONS: tuple[Optimization, ...] = (
     BatchLoading(),
     SyncEveryStep(),
     CudaGraph(),
+    LinearFormat(),
 )
 """In the order in which panel, command line and ladder show them: by tier."""
 

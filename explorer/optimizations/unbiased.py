@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
+
+from explorer.optimizations.float8 import product_of
 
 
 class Unbiased(Conv1D):
     """x W alone, (..., N) to (..., M); ``bias`` is still its parameter."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.mm(x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], self.nf)
+        return product_of(self)(x.view(-1, x.shape[-1]), self.weight).view(*x.shape[:-1], self.nf)
 
 
 @contextmanager

@@ -331,6 +331,12 @@ def test_that_joined_gradients_are_known_by_their_kernel(profile: Profile, level
     assert shown("qkv_gradient", profile) == levels
 
 
+@pytest.mark.parametrize(("products", "levels"), [(16, {"fp8"}), (0, {"autocast"}), (8, set()), (15, set())])
+def test_that_float8_is_known_by_its_products(products: int, levels: set[str]) -> None:
+    operators = (("aten::_scaled_mm", products),) if products else ()
+    assert shown("linear", made(operators=operators)) == levels
+
+
 @pytest.mark.parametrize(
     ("columns", "levels"), [(50257, {"off"}), (50304, {"128"}), (3072, set()), (50432, set()), (0, set())]
 )

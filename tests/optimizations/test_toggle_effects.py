@@ -18,7 +18,7 @@ from explorer.config import RunConfig
 from explorer.engine import numerics
 from explorer.engine.no_waits import no_waits
 from explorer.engine.training import train_step
-from explorer.optimizations import registry
+from explorer.optimizations import float8, registry
 from explorer.optimizations.base import Run
 
 HALVES = [("fp16", torch.float16), ("bf16", torch.bfloat16)]
@@ -788,6 +788,82 @@ def test_that_kernels_that_sum_biases_give_all_gradients(levels: tuple[tuple[str
         assert own_loss == pytest.approx(loss, rel=1e-6)
         assert (own_gradients - gradients).norm() < 1e-5 * gradients.norm()
     assert [type(module) for module in plain.model.modules()] == classes
+
+
+# ---- linear
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_rows_use_the_whole_range_of_float8_and_lose_a_sixteenth_at_most(device: str) -> None:
+    x = torch.randn(5, 48, generator=torch.Generator().manual_seed(1)).to(device) * torch.logspace(-8, 8, 5)[
+        :, None
+    ].to(device)
+    x[2] = 0
+    rows, factors = float8.rows_to_float8(x)
+    assert (rows.dtype, rows.shape, factors.shape) == (torch.float8_e4m3fn, x.shape, (5, 1))
+    assert rows.float().abs().amax(1).tolist() == [448.0, 448.0, 0.0, 448.0, 448.0]
+    back = rows.double() * factors.double()
+    # Half a step of 3 bits; below 2^-6 of the format, 448 / 2^-6 under the largest, half of its smallest step.
+    allowed = torch.maximum(x.double().abs() / 16, factors.double() * 2.0**-10)
+    assert bool(((back - x.double()).abs() <= allowed * 1.001).all())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_that_a_float8_product_is_that_of_the_rounded_numbers_and_so_is_its_gradient(device: str) -> None:
+    draw = torch.Generator().manual_seed(2)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    x, dy = (torch.randn(24, n, generator=draw).to(device, dtype) for n in (32, 64))
+    weight = torch.randn(32, 64, generator=draw).to(device).requires_grad_()
+    x.requires_grad_()
+
+    def rounded(rows: torch.Tensor) -> torch.Tensor:
+        numbers, factors = float8.rows_to_float8(rows.detach())
+        return numbers.double() * factors.double()
+
+    y = float8.product(x, weight)
+    dx, dw = torch.autograd.grad(y, (x, weight), dy)
+    close = {"rtol": 0.0, "atol": 0.05 if device == "cuda" else 1e-4}
+    torch.testing.assert_close(y.double(), rounded(x) @ rounded(weight.t()).t(), **close)
+    torch.testing.assert_close(dx.double(), rounded(dy) @ rounded(weight).t(), **close)
+    torch.testing.assert_close(dw.double(), x.detach().double().t() @ dy.double(), **close)
+    assert (y.dtype, dx.dtype, dw.dtype) == (dtype, dtype, torch.float32)
+
+
+@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
+def test_that_float8_products_go_with_the_kernels_that_take_a_projection_apart_and_with_compile() -> None:
+    ids = tokens(2, 24)
+    run = run_of(small_gpt2(width=64), RunConfig())
+    exact = loss_and_gradients(run, ids)
+    classes = [type(module) for module in run.model.modules()]
+    found = []
+    for levels in ((), NEW):
+        run.config = RunConfig(levels=(*levels, ("linear", "fp8")))
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            with OperatorLog() as log:
+                found.append(loss_and_gradients(run, ids))
+            assert log.seen["_scaled_mm"] == 2 * 4 * 3, "forward and back, four in each of three blocks"
+            run.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+            found.append(loss_and_gradients(run, ids))
+            del run.model.__dict__["_compiled_call_impl"]
+            torch._dynamo.reset()
+    for loss, gradients in found:
+        assert loss == pytest.approx(exact[0], rel=1e-2)
+        assert 0.05 < (gradients - exact[1]).norm() / exact[1].norm() < 0.25
+        # Rounded alike; where a sum in another order falls across the border of a rounding, a number moves a step.
+        assert (gradients - found[0][1]).norm() < 0.05 * exact[1].norm()
+    assert [type(module) for module in run.model.modules()] == classes
+    assert not any(hasattr(module, float8.PRODUCT) for module in run.model.modules())
+
+
+def test_that_float8_is_refused_where_the_card_has_no_units_for_it() -> None:
+    config = registry.with_level(config_with("linear", "fp8"), "precision", "bf16")
+    ampere = dataclasses.replace(CPU, id="cuda:0", kind="cuda", name="A100", capability=(8, 0), bf16=True)
+    ada = dataclasses.replace(ampere, name="L4", capability=(8, 9))
+    assert "8.9 or newer; this device has 8.0" in registry.problems(config, ampere)["linear"]
+    assert "linear" not in registry.problems(config, ada)
+    half = registry.with_level(config, "precision", "fp16")
+    assert "bfloat16" in registry.problems(half, ada)["linear"]
 
 
 # ---- residual
