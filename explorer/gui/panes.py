@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 import numpy as np
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup, QColor
+from PySide6.QtGui import QAction, QActionGroup, QColor, QFontMetrics
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import Workload
@@ -366,6 +366,7 @@ class LossPane(Pane):
         self._button = QToolButton()
         self._button.setObjectName("loss_curve_button")
         self._button.setAutoRaise(True)
+        self._button.setFixedHeight(QFontMetrics(self._button.font()).height() + 2)  # no higher than a readout
         self._button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         keep(self._button.setText, "Curve")
         keep(self._button.setToolTip, "Draw the loss, the gradient norm or fp16's loss scale here")

@@ -21,6 +21,8 @@ ROOM_FOR_BOTH_PX = 520
 """A panel that is narrower has B below A."""
 NAMES = (later("Text of A"), later("Text of B"))
 
+LEAST_EDIT_PX = 36
+
 
 class TextPair(QWidget):
     """Two texts that grow. ``begin`` empties both; the prompt stands before each."""
@@ -53,6 +55,7 @@ class TextPair(QWidget):
             edit.setObjectName(f"text_{letter.lower()}_output")
             keep(edit.setAccessibleName, name)
             edit.setReadOnly(True)
+            edit.setMinimumHeight(LEAST_EDIT_PX)
             edit.setTabChangesFocus(True)
             edit.setUndoRedoEnabled(False)
             edit.setFont(monospace(self.font().pointSizeF()))

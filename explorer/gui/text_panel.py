@@ -45,6 +45,8 @@ GENERATE_WORDS = later("Press Start (F5): the text appears here, token by token.
 SAMPLE_WORDS = later("Press Start (F5): what the model has learned to write appears here, each time after some steps.")
 TRAIN_WORDS = later("A training run makes no text. Set the workload to generate and press Start (F5): it appears here.")
 
+LEAST_TEXT_PX = 48
+
 
 class TextPanel(QWidget):
     """What generation is asked for, and what it says. Shows the run begun last."""
@@ -109,6 +111,8 @@ class TextPanel(QWidget):
         self.outputs = QStackedWidget()
         self.outputs.addWidget(self.text_output)
         self.outputs.addWidget(self.pair)
+        # Else the pair, also while it is not shown, keeps the panel higher than the smallest windows.
+        self.outputs.setMinimumHeight(LEAST_TEXT_PX)
         self.history = PromptHistory()
         self.history.chosen.connect(self.prompt_edit.setPlainText)
         self.times = TokenTimesPlot()

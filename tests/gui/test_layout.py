@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyqtgraph as pg
 import pytest
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtWidgets import QApplication, QDockWidget, QLabel, QPushButton, QTabBar, QToolButton, QWidget
 from pytestqt.qtbot import QtBot
 from window_bench import CPU, GPU, Bench, environment, steps
 
@@ -34,6 +34,30 @@ def test_that_tabs_and_pins_share_their_row_in_the_smallest_window(bench: Bench)
     for (_, right), (left, _) in pairwise(places):
         assert right < left, places
     assert places[-1][1] <= window.width()
+
+
+@pytest.mark.parametrize("size", [SMALLEST_SIZE_PX, (1280, 720)])
+def test_that_the_docks_at_the_right_end_above_the_table_and_hold_all_that_is_in_them(
+    bench: Bench, size: tuple[int, int]
+) -> None:
+    window = bench.open()
+    window.resize(*size)
+    window.show()
+    QApplication.processEvents()
+    table = bench.find(QDockWidget, "runs_dock")
+    for name, panel in (("text_dock", window.panels.text), ("diagnosis_dock", window.panels.diagnosis)):
+        dock = bench.find(QDockWidget, name)
+        dock.raise_()
+        QApplication.processEvents()
+        assert dock.geometry().bottom() < table.geometry().top()
+        assert panel.height() >= panel.minimumSizeHint().height()
+        below = max(
+            child.geometry().bottom()
+            for child in panel.findChildren(QWidget)
+            if child.parent() is panel and child.isVisible()
+        )
+        assert below < panel.height()
+    assert window.statusBar().geometry().bottom() < window.height()
 
 
 def test_that_the_forecast_is_as_high_with_one_line_as_with_two(bench: Bench) -> None:
