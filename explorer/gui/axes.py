@@ -47,6 +47,8 @@ class PlainAxis(pg.AxisItem):  # type: ignore[misc]  # pyqtgraph has no types
     def __init__(self, orientation: str, title: str | None) -> None:
         super().__init__(orientation)
         self.enableAutoSIPrefix(False)
+        if orientation == "left":
+            self.setTickDensity(0.6)  # in a small window the words of more ticks touch
         # Grid lines and words change seldom, but lie under curves that change ten times a second: drawn anew each
         # time they took two thirds of a redraw.
         self.setCacheMode(pg.GraphicsObject.CacheMode.DeviceCoordinateCache)

@@ -51,7 +51,7 @@ from explorer.results.log import RunLog
 DEFAULT_SIZE_PX = (1440, 900)
 SMALLEST_SIZE_PX = (1080, 640)
 SIDE_WIDTHS_PX = (288, 304)
-TABLE_HEIGHT_PX = 176
+TABLE_HEIGHT_PX = 148
 
 
 class MainWindow(QMainWindow):

@@ -49,10 +49,13 @@ class LossWatch:
         )
 
     def _no_number(self, sample: Sample, norm_before: float, config: RunConfig) -> str:
-        norm = f", after a gradient norm of {norm_before:.3g}" if math.isfinite(norm_before) else ""
         clip = f"grad_clip {config.grad_clip:g}" if config.grad_clip else "no clipping of gradients"
+        # Two whole sentences: they are translated as such.
         self.no_number = (
-            f"step {sample.step}: the loss is {sample.loss}{norm}, at a learning rate of {config.lr:g} and {clip}: the "
+            f"step {sample.step}: the loss is {sample.loss}, after a gradient norm of {norm_before:.3g}, at a learning "
+            f"rate of {config.lr:g} and {clip}: the weights are no numbers any more"
+            if math.isfinite(norm_before)
+            else f"step {sample.step}: the loss is {sample.loss}, at a learning rate of {config.lr:g} and {clip}: the "
             "weights are no numbers any more"
         )
         return f"{self.no_number}. Speed and memory still hold; to train, begin anew with a lower rate"

@@ -13,9 +13,12 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QApplication, QDockWidget, QLabel, QPushButton, QTableView
 from window_bench import CPU, GPU, Bench, environment, steps
 
+from explorer.config import RunConfig
 from explorer.gui import diagnosis_control
 from explorer.gui.app import create
+from explorer.gui.language import from_below
 from explorer.messages import Problem, Profiled, Progress, Reconfigure, RunEnded, Start, Stop, Verify
+from explorer.results.loss_watch import LossWatch
 from explorer.results.proof import Kernel, Profile
 
 
@@ -244,6 +247,14 @@ def test_that_what_a_run_shows_is_told_in_the_language_of_the_moment(
     monkeypatch.setattr("explorer.gui.speech.missing_font", lambda wanted: None)
     shown.end(trained(shown, data_wait_ms=30.0, host_ms=1.0))
     shown.find(QAction, "language_zh_CN_action").trigger()
+    told = LossWatch().look(
+        [dataclasses.replace(s, grad_norm=1e9, loss=2.0 if s.step < 4 else math.nan) for s in steps(1, 0, 5).samples],
+        RunConfig(),
+    )
+    assert from_below(told[0]) == (
+        "第 4 步：损失为 nan，此前梯度范数为 1e+09（学习率 5e-05，grad_clip 1）：权重已不是数值。"
+        "速度与显存数据仍然有效；若要继续训练，请以更低的学习率重新开始"
+    )
     assert texts(shown, "finding_data")["finding_data"] == "受数据制约：每步 50.0 ms 中有 30.0 ms 在等待批次（60%）。"
     assert all(any("一" <= c <= "鿿" for c in words) for words in texts(shown, "").values() if words)
     shown.find(QAction, "language_en_action").trigger()
