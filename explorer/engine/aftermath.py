@@ -65,6 +65,9 @@ def _holder(tensor: torch.Tensor, ours: list[torch.Tensor]) -> str:
         if holder is ours or type(holder).__name__ in ("frame", "list_iterator"):
             continue
         if isinstance(holder, dict):
-            return next(f"a dict under {name!r}" for name, held in holder.items() if held is tensor)
+            # As a key it is held, too: an optimizer's state is kept by its parameters.
+            return next(
+                (f"a dict under {name!r}" for name, held in holder.items() if held is tensor), "a dict, as a key"
+            )
         return f"a {type(holder).__qualname__}"
     return "a call that has not returned"

@@ -58,9 +58,11 @@ class LiveRun(Task):
         emit: Callable[[Event], None],
         here: Environment,
         *,
-        flag_of: Callable[[int], threading.Event],
+        flag_of: Callable[[int], threading.Event] = lambda run_id: threading.Event(),
     ) -> None:
-        """``flag_of``: the stop flag of a profile that the run pauses for, by its run id."""
+        """``flag_of``: the stop flag of a profile that the run pauses for, by its run id; without, its end is the
+        run's alone.
+        """
         super().__init__(start, flag, commands, emit, here)
         self._id = start.run_id
         self._steps_wanted = start.steps

@@ -41,6 +41,11 @@ def test_that_on_the_cpu_the_summary_says_why_there_is_no_table_and_names_the_la
         assert "No CUDA device is in use" in text
         assert told.tables == ()
         assert "float32 (97, 1048576) of 388 MiB in a dict under 'the_largest'" in text
+        state = {held.pop("the_largest"): 1}
+        told = answer(SummarizeMemory())
+        assert isinstance(told, MemorySummary)
+        assert any("float32 (97, 1048576) of 388 MiB in a dict, as a key" in line for line in told.lines)
+        assert len(state) == 1
         assert answer(EmptyCache()) == CacheEmptied(freed_bytes=0, held_bytes=0)
 
 
@@ -57,6 +62,7 @@ def test_that_a_run_answers_between_two_steps_and_goes_on(tiny_model: Path, tmp_
     events: list[Event] = []
     start = Start(run_id=1, config=config, steps=4 if workload == "train" else None, summarize_memory=True)
     LiveRun(start, threading.Event(), commands, events.append, environment()).serve()
+    assert [e.problem for e in events if isinstance(e, RunEnded)] == [None]
     kinds = [type(e) for e in events if isinstance(e, (MemorySummary, CacheEmptied, Samples, RunEnded))]
     assert kinds[:2] == [MemorySummary, CacheEmptied]
     assert kinds.index(Samples) > 1
