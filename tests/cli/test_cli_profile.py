@@ -7,11 +7,14 @@ import gzip
 import json
 import multiprocessing
 import shlex
+import signal
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from explorer import cli
+from explorer import cli, cli_profile
 from explorer.cli_config import config_from
 from explorer.config import RunConfig
 from explorer.entry import main
@@ -77,6 +80,25 @@ def test_that_what_cannot_be_done_is_a_wrong_request(
     assert main([*asked, *wrong]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_that_ctrl_c_ends_it_at_once_and_leaves_nothing(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def press_ctrl_c(activity: str) -> None:
+        if activity == "profiling":
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(cli_profile, "_report", press_ctrl_c)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", partial(tempfile.TemporaryDirectory, dir=tmp_path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main([*asked, "--trace", str(tmp_path / "t.json")]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not multiprocessing.active_children()
+    assert not list(tmp_path.iterdir())
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_that_nvtx_ranges_are_refused_where_nobody_would_see_them(
