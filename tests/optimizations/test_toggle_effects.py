@@ -822,7 +822,8 @@ def test_that_a_float8_product_is_that_of_the_rounded_numbers_and_so_is_its_grad
 
     y = float8.product(x, weight)
     dx, dw = torch.autograd.grad(y, (x, weight), dy)
-    close = {"rtol": 0.0, "atol": 0.05 if device == "cuda" else 1e-4}
+    # On a GPU the results are rounded to bfloat16, by one part in 512 at most, and some sums are of fewer bits.
+    close = {"rtol": 4e-3, "atol": 2e-2} if device == "cuda" else {"rtol": 0.0, "atol": 1e-4}
     torch.testing.assert_close(y.double(), rounded(x) @ rounded(weight.t()).t(), **close)
     torch.testing.assert_close(dx.double(), rounded(dy) @ rounded(weight).t(), **close)
     torch.testing.assert_close(dw.double(), x.detach().double().t() @ dy.double(), **close)
