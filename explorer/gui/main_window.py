@@ -215,9 +215,9 @@ class MainWindow(QMainWindow):
             self._settings.remember_layout(self.saveGeometry(), self.saveState())
             self._settings.save()
             self.hide()  # at once, while the worker takes its last second
-            self.profiling.close()
             self.storing.close()
             self.bridge.close()
+            self.profiling.close()
             self.stored.close()
         super().closeEvent(event)
 

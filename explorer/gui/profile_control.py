@@ -91,7 +91,8 @@ class ProfileControl(QObject):
         device = self._device()
         if self._asked is not None or self.obstacle():
             return
-        self._next_folder = tempfile.TemporaryDirectory(prefix="gpt2-explorer-")
+        # A process that dies with the window may write to the last moment.
+        self._next_folder = tempfile.TemporaryDirectory(prefix="gpt2-explorer-", ignore_cleanup_errors=True)
         self._found = None
         self._asked = command = ProfileSteps(
             run_id=self._bridge.reserve_id(),

@@ -87,6 +87,7 @@ def text(desk: Bench, name: str) -> str:
 def test_that_f8_profiles_the_settings_and_shows_where_the_time_went(desk: Bench) -> None:
     action = desk.find(QAction, "profile_action")
     assert action.shortcut().toString() == "F8"
+    assert "Profile first (F8)" in text(desk, "ladder_advice")
     desk.window.intent.change(batch=4)
     action.trigger()
     window = desk.window.profiling.window
