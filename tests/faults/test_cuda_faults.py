@@ -22,6 +22,7 @@ import pytest
 import torch
 from failing import LEAKED, Failing, end_of, served
 from processes import running, until
+from windows import at_work
 from worker_talk import Talk
 
 from explorer.config import RunConfig
@@ -256,47 +257,19 @@ def test_that_a_killed_worker_gives_its_memory_back_and_is_noticed(on_gpu: RunCo
     )
 
 
-WINDOW = """
-import json, multiprocessing, sys
-from PySide6.QtCore import QTimer
-from explorer.config import RunConfig
-from explorer.gui.app import create
-if __name__ == "__main__":
-    app, window = create(["main.py", "--settings", sys.argv[1], "--store", sys.argv[2]])
-    window.intent.replace(RunConfig.from_dict(json.loads(sys.argv[3])))
-    timer = QTimer()
-    def look():
-        if window.bridge.state == "ready" and not window.log.runs:
-            window.control.start()
-        elif window.log.runs and len(window.log.runs[0].columns) > 300:
-            timer.stop()
-            print(multiprocessing.active_children()[0].pid, flush=True)
-    timer.timeout.connect(look)
-    timer.start(50)
-    app.exec()
-"""
-
-
 def test_that_with_a_killed_window_its_worker_and_its_memory_go_within_a_second(
     on_gpu: RunConfig, tmp_path: Path, tried: Tried
 ) -> None:
     pytest.importorskip("PySide6")
-    script, store = tmp_path / "window.py", tmp_path / "runs.sqlite"
-    script.write_text(WINDOW)
     torch.zeros(1, device="cuda")
     before_bytes = used_bytes()
-    command = [sys.executable, str(script), str(tmp_path / "s.ini"), str(store), json.dumps(on_gpu.to_dict())]
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environ = {**os.environ, "PYTHONPATH": path, "QT_QPA_PLATFORM": "offscreen"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as window:
-        assert window.stdout is not None
-        worker_id = int(window.stdout.readline())
+    with at_work(on_gpu, tmp_path, steps=300) as seen:
         assert used_bytes() - before_bytes > 100 * MIB
-        window.kill()
-        window.wait()
-        gone_s = until(lambda: not running(worker_id), within_s=1)
+        seen.window.kill()
+        seen.window.wait()
+        gone_s = until(lambda: not running(seen.worker_id), within_s=1)
         freed_s = gone_s + until(lambda: used_bytes() - before_bytes < 64 * MIB, within_s=1)
-    with Store(store, read_only=True) as stored:
+    with Store(seen.store, read_only=True) as stored:
         (line,) = stored.runs().runs
     assert line.samples > 0
     tried(
