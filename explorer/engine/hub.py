@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +21,7 @@ REPOSITORIES: Mapping[str, str] = MappingProxyType(
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 """The weights last: with them the model is complete."""
 MIB = 2**20
+LOOK_EVERY_S = 0.1
 
 
 def snapshot(name: str, *, download: bool, progress: Report, cancelled: Callable[[], bool]) -> Path:
@@ -64,12 +67,12 @@ def fetch(
     """
     if cancelled():
         raise Cancelled
+    bar = _bar(f"Downloading {file} of {repository}", progress, cancelled)
     # Without hf_xet, whose transfers run outside Python and do not hear a Stop.
     before = constants.HF_HUB_DISABLE_XET
     constants.HF_HUB_DISABLE_XET = True
     try:
-        bar = _bar(f"Downloading {file} of {repository}", progress, cancelled)
-        return Path(hf_hub_download(repository, file, repo_type=kind, tqdm_class=bar))
+        return _heard(lambda: Path(hf_hub_download(repository, file, repo_type=kind, tqdm_class=bar)), cancelled)
     except Cancelled:
         raise
     except Exception as error:  # whatever the HTTP library underneath has; all mean that there is no file
@@ -77,6 +80,31 @@ def fetch(
         raise RuntimeError(f"{file} of {repository} could not be downloaded ({reason})") from error
     finally:
         constants.HF_HUB_DISABLE_XET = before
+
+
+def _heard(download: Callable[[], Path], cancelled: Callable[[], bool]) -> Path:
+    """What ``download`` gives. A server that sends nothing any more keeps it waiting for ten seconds and longer, and a
+    Stop is heard all the same: then it is left to end by itself, at the next piece that comes or when it gives up.
+    """
+    ended: queue.SimpleQueue[Path | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            ended.put(download())
+        except BaseException as error:  # whatever it is, it is the caller's
+            ended.put(error)
+
+    threading.Thread(target=work, name="download", daemon=True).start()
+    while True:
+        try:
+            outcome = ended.get(timeout=LOOK_EVERY_S)
+        except queue.Empty:
+            if cancelled():
+                raise Cancelled from None
+            continue
+        if isinstance(outcome, Path):
+            return outcome
+        raise outcome
 
 
 def cached(repository: str, file: str, *, kind: Literal["model", "dataset"]) -> Path | None:

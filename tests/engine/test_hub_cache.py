@@ -37,6 +37,8 @@ def server(published):
     """Serves the published files as the Hub does; yields its address and the paths asked for."""
     asked = []
 
+    going_on = threading.Event()
+
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self, with_content):
             asked.append((self.command, self.path))
@@ -52,6 +54,9 @@ def server(published):
             self.end_headers()
             if with_content:
                 with contextlib.suppress(OSError):  # the reader leaves when it is cancelled
+                    if (published / "stalls").exists():
+                        self.wfile.write(content[:100])
+                        going_on.wait(60)
                     self.wfile.write(content)
 
         def do_HEAD(self):
@@ -67,6 +72,7 @@ def server(published):
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{running.server_port}", asked
+        going_on.set()
         running.shutdown()
         thread.join()
 
@@ -129,6 +135,29 @@ def test_that_a_cancelled_download_leaves_no_weights_and_can_be_done_again(serve
     assert not any(name.endswith("model.safetensors") for name in files_under(tmp_path / "home"))
     assert snapshot(tmp_path / "home", endpoint, download=False)[0].startswith("BadRequest")
     assert snapshot(tmp_path / "home", endpoint)[0].endswith(COMMIT)
+
+
+STALLED = """
+import time
+from explorer.engine import hub
+from explorer.engine.errors import Cancelled
+stop_at_s = time.monotonic() + 1.0
+try:
+    hub.snapshot("gpt2", download=True, progress=lambda *_: None, cancelled=lambda: time.monotonic() > stop_at_s)
+except Cancelled:
+    print(time.monotonic() - stop_at_s)
+"""
+
+
+def test_that_a_stop_is_heard_while_the_server_sends_nothing(server, published, tmp_path):
+    (published / "stalls").touch()
+    home = tmp_path / "home"
+    environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": server[0], "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, "-c", STALLED]
+    done = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 2.0
+    assert not any(name.endswith(".json") for name in files_under(home))
 
 
 def test_that_nothing_is_fetched_unless_asked_for(server, tmp_path):
