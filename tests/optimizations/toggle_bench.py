@@ -5,19 +5,24 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from explorer.config import RunConfig
+from explorer.engine.training import train_step
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
 from explorer.optimizations.hf_decoder import HfDecoder
 from explorer.optimizations.rows import Rows
 from explorer.results.environment import DeviceInfo
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", total_memory_bytes=0, triton_problem="no CUDA device")
 
 
@@ -144,6 +149,61 @@ class OperatorLog(TorchDispatchMode):
         if isinstance(result, torch.Tensor) and result.ndim:
             self.widths[name].add(result.shape[-1])
         return result
+
+
+@contextmanager
+def running(name: str, level: str, *, device: str = "cpu", dropout: float = 0.0, **fields: Any) -> Iterator[Run]:
+    """A run of the small model with a toggle on; skips where it cannot run."""
+    config = config_with(name, level, **fields)
+    problems = registry.problems(config, device_info(device))
+    if problems:
+        pytest.skip(str(problems))
+    run = run_of(small_gpt2(width=64, dropout=dropout), config, device)
+    with ExitStack() as stack:
+        registry.enter(stack, run)
+        yield run
+
+
+def operators(run: Run) -> OperatorLog:
+    """What one training step, or one pass over a prompt, runs."""
+    ids = tokens(2, 24, run.device.type)
+    with OperatorLog() as log:
+        if run.config.workload == "train":
+            loss_and_gradients(run, ids)
+        else:
+            with torch.no_grad():
+                run.model(input_ids=ids, use_cache=True)
+    return log
+
+
+def overflow_once(run: Run) -> None:
+    """A step whose gradients are infinite: the scaler skips it and halves its scale."""
+    assert run.scaler is not None
+    assert run.optimizer is not None
+    parameter = next(run.model.parameters())
+    run.scaler.scale((parameter * torch.inf).sum()).backward()
+    run.scaler.step(run.optimizer)
+    run.scaler.update()
+    run.model.zero_grad(set_to_none=True)
+
+
+def requested_bytes() -> int:
+    """What live tensors on the device take. What is allocated is more: a block that is only just too large for its
+    tensor stays whole, up to a MiB each, and which ones do depends on what was freed before."""
+    return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+
+def stepped(run: Run, count: int, lr: float = 1e-3) -> None:
+    """``count`` training steps on one batch, with the optimizer that the run has now."""
+    assert run.optimizer is not None
+    for group in run.optimizer.param_groups:
+        group["lr"] = lr
+    for _ in range(count):
+        train_step(run, tokens(2, 16, run.device.type))
+
+
+def weights(run: Run) -> torch.Tensor:
+    return torch.cat([p.detach().double().flatten().cpu() for p in run.model.parameters()])
 
 
 HOOKS = (
