@@ -101,6 +101,17 @@ def test_that_what_a_device_cannot_run_is_named_with_what_stands_in_its_place() 
     assert levels("everything", TURING, "generate")["decode_graph"] == "on"
 
 
+def test_that_a_cpu_gets_no_numbers_of_16_bits_unless_they_are_asked_for() -> None:
+    for workload, toggle in (("train", "precision"), ("generate", "weight_dtype")):
+        fitted = with_preset(RunConfig(workload=workload), "everything", CPU)
+        assert not {level for _, level in fitted.config.levels} & {"bf16", "fp16"}
+        (left,) = [left for left in fitted.left_out if left.toggle == toggle]
+        assert (left.level, left.instead) == ("bf16", "fp32")
+        assert "take a CPU longer" in left.why
+    asked = with_levels(RunConfig(), (("precision", "bf16"),), CPU)
+    assert (dict(asked.config.levels), asked.left_out) == ({"precision": "bf16"}, ())
+
+
 def test_that_levels_of_ones_own_are_set_as_far_as_they_can_run() -> None:
     own = (("decoder", "triton"), ("kv_cache", "static"), ("attention", "sdpa"), ("gelu", "torch"))
     before = RunConfig(workload="generate", batch=3, levels=(("weight_dtype", "bf16"),))
