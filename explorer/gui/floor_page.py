@@ -29,7 +29,7 @@ NUMBERS_PX = 60
 
 class FloorPage(SeriesPage):
     def __init__(self) -> None:
-        table = ResultTable(name="floor_table", title=later("Comparisons of equal arms"), words=2)
+        table = ResultTable(name="floor_table", title=later("Comparisons of equal arms"), words=2, whole=True)
         super().__init__("floor", later("A/A floor"), table, checks=False)
         self.plot = EffectsPlot(
             name="floor_plot",

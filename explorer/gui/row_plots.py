@@ -10,12 +10,12 @@ import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtGui import QColor, QFontMetrics, QResizeEvent
 
 from explorer.gui.axes import PlainAxis, round_up
 from explorer.gui.language import tr
 from explorer.gui.palette import NOTHING, blend, run_colour, theme
-from explorer.gui.still_plot import StillPlot, pen
+from explorer.gui.still_plot import BOTTOM_AXIS_PX, StillPlot, pen
 
 NAMES_PX = 150
 EFFECT_NAMES_PX = 236
@@ -142,7 +142,7 @@ class RowPlot(StillPlot):
             self._add(pg.ErrorBarItem(x=x, y=y, left=left, right=right, beam=0.25, pen=pen(colour, 1.0)))
 
     def _write(self, words: str, x: float, row: int, colour: QColor) -> None:
-        if words:
+        if words and self._row_px() >= QFontMetrics(self.font()).height():
             item = pg.TextItem(f" {words}", color=colour, anchor=(0, 0.5))
             item.setPos(x, -row)
             self._add(item)
@@ -154,11 +154,21 @@ class RowPlot(StillPlot):
     def _ticks(self) -> list[tuple[int, str]]:
         metrics = QFontMetrics(self.font())
         room = self._left_px - 20
+        each = math.ceil(metrics.height() / self._row_px())  # names would lie over one another where rows are low
         # The end of a name tells neighbours apart: toggles are added one by one.
         return [
             (-row, metrics.elidedText(bar.name, Qt.TextElideMode.ElideLeft, room) if self._names else "")
             for row, bar in enumerate(self._bars)
+            if row % each == 0
         ]
+
+    def _row_px(self) -> float:
+        return float(max(self.height() - BOTTOM_AXIS_PX, 1)) / max(len(self._bars), FEWEST_ROWS)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if hasattr(self, "_bars"):  # else resized by the constructor of the class above
+            self.show_bars(self._bars)
 
 
 class EffectsPlot(RowPlot):

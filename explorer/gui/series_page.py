@@ -152,6 +152,8 @@ class SeriesPage(QWidget):
                 label.setBuddy(widget)
                 first.addWidget(label)
             first.addWidget(widget, 1 if isinstance(widget, QLineEdit) else 0)
+        if not any(isinstance(widget, QLineEdit) for _, widget in asked):
+            first.addStretch(1)
         second = QHBoxLayout()
         second.setSpacing(8)
         if self._with_checks:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import pyqtgraph as pg
 import pytest
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
@@ -23,6 +24,7 @@ from PySide6.QtWidgets import (
     QTabWidget,
     QToolButton,
 )
+from pytestqt.qtbot import QtBot
 from scripted import OUT_OF_MEMORY, PROFILE, Answers
 from window_bench import GPU, Bench, environment
 
@@ -32,6 +34,7 @@ from explorer.experiments.plans import ladder_plan
 from explorer.experiments.suggestions import rungs
 from explorer.gui.heat_map import Cell
 from explorer.gui.ladder_page import speed_bars
+from explorer.gui.row_plots import Bar, RowPlot
 from explorer.messages import Compare, ParityChecked, Problem, Profiled, Progress, RunEnded, Start, Stop, Verify
 from explorer.results.parity import Arm, Measure, Parity
 
@@ -336,3 +339,21 @@ def test_that_a_floor_that_cannot_be_kept_ends_with_words(
     serve(desk, Answers(step_ms))
     assert "the floor could not be kept in" in desk.window.messages.text
     assert desk.find(QPushButton, "floor_start").isEnabled()
+
+
+def test_that_words_are_left_out_where_rows_are_lower_than_they_are(qtbot: QtBot) -> None:
+    plot = RowPlot(name="p", title="t", words="", unit="u", names_px=60)
+    qtbot.addWidget(plot)
+
+    def shown() -> tuple[int, int]:
+        texts = [item for item in plot.items() if isinstance(item, pg.TextItem)]
+        return len(texts), len(plot.getPlotItem().getAxis("left")._tickLevels[0])
+
+    plot.resize(600, 800)
+    plot.show()
+    plot.show_bars([Bar(name=str(row), words="1.00x", value=1.0) for row in range(20)])
+    assert shown() == (20, 20)
+    plot.resize(600, 160)
+    assert shown()[0] == 0
+    assert 2 <= shown()[1] <= 10, "every other name, or fewer"
+    plot.hide()
