@@ -15,10 +15,10 @@ from explorer.engine.reporting import Report
 from explorer.engine.text import TextSource
 from explorer.engine.tokenizer import Tokenizer
 
-PIECE_CHARACTERS = 2**18
+PIECE_CHARACTERS = 2**16
 """Text goes to the tokenizer in pieces of about this size, so that progress shows and Stop is heard."""
-BATCH_CHARACTERS = 2**21
-"""Pieces tokenized together, on all cores."""
+BATCH_CHARACTERS = 2**20
+"""Pieces tokenized together, on all cores: half a second's work for one, after which Stop is heard."""
 _CUT = re.compile(r"(?<=\S)[ \n]")
 """GPT-2's pattern never joins white space to what comes before it: a cut here changes no token."""
 
@@ -84,7 +84,7 @@ def tokenize(
 
 
 def _batches(documents: list[str]) -> Iterator[list[tuple[str, bool]]]:
-    """Pieces of documents, and whether each ends its document, some two million characters at a time."""
+    """Pieces of documents, and whether each ends its document, some million characters at a time."""
     batch: list[tuple[str, bool]] = []
     characters = 0
     for document in documents:

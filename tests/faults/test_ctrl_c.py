@@ -169,10 +169,11 @@ def test_that_ctrl_c_amid_imports_is_no_traceback() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
-def test_that_a_reader_that_has_gone_is_no_traceback() -> None:
+@pytest.mark.parametrize("asked", [["toggles"], ["forecast", "--memory-gib", "24"]], ids=["long", "short"])
+def test_that_a_reader_that_has_gone_is_no_traceback(asked: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "main.py", "toggles"]
+    command = [sys.executable, "main.py", *asked]
     done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")

@@ -27,6 +27,16 @@ def test_that_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path):
     assert os.listdir(tmp_path) == ["out.csv"]
 
 
+def test_that_who_has_the_old_file_open_keeps_it_whole(tmp_path: Path):
+    path = tmp_path / "out.csv"
+    path.write_bytes(b"old " * 10_000)
+    with path.open("rb") as elsewhere:
+        assert elsewhere.read(4) == b"old "
+        write(path)
+        assert elsewhere.read() == b"old " * 9_999
+    assert path.read_bytes() == b"new"
+
+
 def test_that_a_new_file_has_the_rights_that_the_umask_gives(tmp_path: Path):
     write(tmp_path / "out.csv")
     (tmp_path / "plain").touch()
