@@ -124,7 +124,10 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 def add_within(parser: argparse.ArgumentParser) -> None:
     """The option that ends long work in time; what was measured is kept, and the same command goes on."""
     parser.add_argument(
-        "--within-s", type=float, metavar="SECONDS", help="end after so many seconds, as Ctrl-C would; then go on anew"
+        "--within-s",
+        type=float,
+        metavar="SECONDS",
+        help="end after so many seconds, as Ctrl-C would; the same command goes on",
     )
 
 
