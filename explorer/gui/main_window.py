@@ -46,6 +46,8 @@ from explorer.gui.text_panel import TextPanel
 from explorer.gui.toggles_panel import TogglesPanel
 from explorer.gui.views import Views
 from explorer.gui.wording import keep, retranslate
+from explorer.optimizations.base import Optimization
+from explorer.results.effect import NOT_YET, effect
 from explorer.results.log import RunLog
 
 DEFAULT_SIZE_PX = (1440, 900)
@@ -142,6 +144,11 @@ class MainWindow(QMainWindow):
             device=self.control.device,
         )
         self.bridge.worker_ready.connect(self.presets.show_current)
+        details = self.panels.toggles.details
+        details.measured = self._measured
+        self.bridge.run_ended.connect(lambda _: details.reword())
+        self.bridge.segment_started.connect(lambda _: details.reword())
+        details.reword()
         self.storing = StoredControl(self.stored, self.log, self.bridge, self.panels, self.messages, self)
         self._theme: ThemeChoice = settings.theme()
         self._language: LanguageChoice = settings.language()
@@ -264,6 +271,11 @@ class MainWindow(QMainWindow):
         dock.setObjectName(name)
         dock.setWidget(content)
         return dock
+
+    def _measured(self, optimization: Optimization) -> str:
+        """What a toggle was seen to do in this session."""
+        seen = effect(self.log.runs, optimization.name, optimization.levels[0].id)
+        return tr(NOT_YET) if seen is None else seen.told(tr)
 
     def _show_fitting_dock(self, new: RunConfig, old: RunConfig) -> None:
         """Of the text and the diagnosis, which share a place, the one that the new workload is about."""

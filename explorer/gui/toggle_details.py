@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 
 from PySide6.QtGui import QGuiApplication
@@ -18,6 +19,8 @@ class ToggleDetails(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown: Optimization | None = None
+        self.measured: Callable[[Optimization], str] = lambda optimization: ""
+        """What the toggle was seen to do here, in words."""
         self._title = QLabel()
         self._title.setProperty("role", "heading")
         self._copy = QPushButton()
@@ -50,15 +53,22 @@ class ToggleDetails(QWidget):
             f"<p>{escape(tr(optimization.help))}</p>"
             f"<p><b>{tr('Costs')}</b> {escape(tr(optimization.cost))}</p>"
             f"<p><b>{tr('Expect')}</b> {escape(tr(optimization.expect))}</p>"
+            f"{self._measured(optimization)}"
             f"<ul style='margin-left:-24px'>{levels}</ul>"
             f"<p><b>{tr('Code')}</b></p><pre style='white-space:pre-wrap'>{escape(optimization.code)}</pre>"
             f"<p><b>{tr('Source')}</b> {escape(tr(optimization.source))}</p>"
         )
 
     def reword(self) -> None:
-        """Show it again in the language of the moment."""
+        """Show it again in the language of the moment, with what was measured since; the place in it stays."""
         if self._shown is not None:
+            place = self._browser.verticalScrollBar().value()
             self.show_toggle(self._shown)
+            self._browser.verticalScrollBar().setValue(place)
+
+    def _measured(self, optimization: Optimization) -> str:
+        words = self.measured(optimization)
+        return f"<p><b>{tr('Here')}</b> {escape(words)}.</p>" if words else ""
 
     def _copy_code(self) -> None:
         if self._shown is not None:

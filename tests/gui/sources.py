@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from explorer.optimizations.registry import OPTIMIZATIONS
+from explorer.results.effect import NOT_YET, SEEN, SPEED_SEEN
 from explorer.results.how_measured import HOW_MEASURED
 
 GUI = Path(__file__).parents[2] / "explorer" / "gui"
@@ -32,6 +33,7 @@ def said_by_the_window() -> Iterator[tuple[str, str]]:
 
 def _said_by_a_diagnosis() -> Iterator[tuple[str, str]]:
     """Every sentence of a finding, and of what is not known."""
+    yield from ((words, "effect.py") for words in (NOT_YET, SEEN, SPEED_SEEN))
     path = GUI.parent / "results" / "diagnosis.py"
     tree = ast.parse(path.read_text("utf-8"))
     docstrings = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}

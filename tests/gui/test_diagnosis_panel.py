@@ -10,16 +10,28 @@ from typing import Any
 import pyqtgraph as pg
 import pytest
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QApplication, QDockWidget, QLabel, QPushButton, QTableView
+from PySide6.QtWidgets import QApplication, QDockWidget, QLabel, QPushButton, QTableView, QTextBrowser
 from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.config import RunConfig
 from explorer.gui import diagnosis_control
 from explorer.gui.app import create
 from explorer.gui.language import from_below
-from explorer.messages import Problem, Profiled, Progress, Reconfigure, RunEnded, Start, Stop, Verify
+from explorer.messages import (
+    Problem,
+    Profiled,
+    Progress,
+    Reconfigure,
+    RunEnded,
+    Samples,
+    SegmentStarted,
+    Start,
+    Stop,
+    Verify,
+)
 from explorer.results.loss_watch import LossWatch
 from explorer.results.proof import Kernel, Profile
+from explorer.results.sample import Segment
 
 
 @pytest.fixture
@@ -259,3 +271,22 @@ def test_that_what_a_run_shows_is_told_in_the_language_of_the_moment(
     assert all(any("一" <= c <= "鿿" for c in words) for words in texts(shown, "").values() if words)
     shown.find(QAction, "language_en_action").trigger()
     assert texts(shown, "finding_data")["finding_data"].startswith("Data-bound: a step waited 30.0 of 50.0 ms")
+
+
+def test_that_a_toggle_says_what_it_was_seen_to_do_here(shown: Bench) -> None:
+    details = shown.find(QTextBrowser, "toggle_details")
+    assert "Here not measured yet: flip it while a run goes, or compare (F6)." in details.toPlainText()
+    start = trained(shown, peak_allocated_bytes=3 * 2**30)
+    shown.choose("toggle_precision", "bf16")
+    (changed,) = [c for c in shown.worker.commands if isinstance(c, Reconfigure)]
+    segment = Segment(index=1, first_step=40, changes=(), started_at="")
+    faster = [
+        dataclasses.replace(s, segment=1, step_ms=25.0, peak_allocated_bytes=2 * 2**30)
+        for s in steps(start.run_id, 40, 40).samples
+    ]
+    shown.say(
+        SegmentStarted(run_id=start.run_id, config=changed.config, segment=segment),
+        Samples(run_id=start.run_id, samples=tuple(faster)),
+    )
+    shown.end(start)
+    assert "Here run 1.2 (bf16) against 1.1 (fp32): 2.00 × tokens/s, -1.00 GiB in a step;" in details.toPlainText()
