@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +18,16 @@ WARM_UPS = 3
 
 def new_pool() -> Pool:
     return torch.cuda.graph_pool_handle()
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """While entered, work goes to a stream of its own, as a recording will have it; what comes after waits for it."""
+    current, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(current)
+    with torch.cuda.stream(side):
+        yield
+    current.wait_stream(side)
 
 
 class StepGraph:
@@ -35,14 +46,11 @@ class StepGraph:
         pool: Pool,
     ) -> None:
         """``generator``: what ``work`` draws from; replays go on with its numbers."""
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
+        with aside():
             for _ in range(WARM_UPS):
                 prepare()
                 work()
             prepare()
-        current.wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
         self._graph.register_generator_state(generator)
         # Other threads (telemetry, a window's) may call CUDA meanwhile.

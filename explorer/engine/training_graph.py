@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from explorer.engine.parts import part
-from explorer.engine.step_graph import WARM_UPS
+from explorer.engine.step_graph import WARM_UPS, aside
 from explorer.optimizations.base import Run
 
 Step = Callable[[Run, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -36,7 +36,8 @@ class TrainingGraph:
         """One step on ``tokens`` (B, T); its loss and gradient norm, which the next call may overwrite."""
         if self._graph is None and self._before < WARM_UPS:
             self._before += 1
-            return self._aside(tokens)
+            with aside(), _no_cast_cache():
+                return self._step(self._run, tokens)
         if self._graph is None:
             self._record(tokens)
         assert self._graph is not None
@@ -44,15 +45,6 @@ class TrainingGraph:
             self._tokens.copy_(tokens)
             self._graph.replay()
         return self._out
-
-    def _aside(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """A step on a stream of its own, as a recording will have it."""
-        current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-        side.wait_stream(current)
-        with torch.cuda.stream(side), _no_cast_cache():
-            out = self._step(self._run, tokens)
-        current.wait_stream(side)
-        return out
 
     def _record(self, tokens: torch.Tensor) -> None:
         self._tokens = tokens.clone()
