@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSortFilterProxyModel, Qt, Signal
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QMouseEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QCheckBox,
     QHBoxLayout,
     QMenu,
@@ -25,9 +24,10 @@ from explorer.gui.controls import ElidedLabel
 from explorer.gui.lab_model import COLUMNS, LabModel
 from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
-from explorer.gui.palette import tabular, theme
+from explorer.gui.palette import theme
 from explorer.gui.readout import Legend
 from explorer.gui.runs_model import SORT_ROLE
+from explorer.gui.table_shape import shape
 from explorer.gui.wording import keep
 from explorer.results.lab import OPERATIONS, LabRow
 from explorer.results.lab_words import lab_words
@@ -207,20 +207,7 @@ class LabPanel(QWidget):
         table.setModel(self._sorted)
         table.setSortingEnabled(True)
         table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setAlternatingRowColors(True)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)
-        table.setFont(tabular(table.font()))
-        table.verticalHeader().hide()
-        metrics = QFontMetrics(table.font())
-        table.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
-        for index, column in enumerate(COLUMNS):
-            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(tr(column.title)) + 16)
-            table.setColumnWidth(index, widest + 12)
-        table.horizontalHeader().setStretchLastSection(True)
-        table.horizontalHeader().setHighlightSections(False)
+        shape(table, COLUMNS)
         table.selectionModel().selectionChanged.connect(self._show_selected)
         return table
 

@@ -8,7 +8,6 @@ from PySide6.QtCore import QSortFilterProxyModel, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QAction,
     QColor,
-    QFontMetrics,
     QGuiApplication,
     QHideEvent,
     QKeySequence,
@@ -19,8 +18,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
 from explorer.gui.language import later, tr
-from explorer.gui.palette import tabular
 from explorer.gui.runs_model import COLUMNS, KEY_ROLE, SORT_ROLE, RunsModel
+from explorer.gui.table_shape import shape
 from explorer.gui.wording import keep
 from explorer.results.log import RunLog
 
@@ -50,22 +49,9 @@ class RunsTable(QTableView):
         self.setModel(sorted_rows)
         self.setSortingEnabled(True)
         self.sortByColumn(0, Qt.SortOrder.AscendingOrder)
-        self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setTabKeyNavigation(False)
         self.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        self.setFont(tabular(self.font()))
-        self.verticalHeader().hide()
-        metrics = QFontMetrics(self.font())
-        self.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
-        for index, column in enumerate(COLUMNS):
-            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(tr(column.title)) + 16)
-            self.setColumnWidth(index, widest + 12)
-        self.horizontalHeader().setStretchLastSection(True)
-        self.horizontalHeader().setHighlightSections(False)
+        shape(self, COLUMNS)
         self._again = QTimer(self)
         self._again.setSingleShot(True)
         self._again.timeout.connect(self.refresh)

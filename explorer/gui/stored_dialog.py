@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt, Signal, SignalInstance
-from PySide6.QtGui import QFontMetrics, QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -19,8 +19,8 @@ from PySide6.QtWidgets import (
 )
 
 from explorer.gui.language import tr
-from explorer.gui.palette import tabular
 from explorer.gui.stored_model import COLUMNS, ID_ROLE, StoredModel, WordFilter
+from explorer.gui.table_shape import shape
 from explorer.results.stored import Listing
 
 SIZE_PX = (1180, 520)
@@ -97,21 +97,8 @@ class StoredDialog(QDialog):
         table.setModel(self._shown)
         table.setSortingEnabled(True)
         table.sortByColumn(0, Qt.SortOrder.DescendingOrder)
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        table.setAlternatingRowColors(True)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)
-        table.setFont(tabular(table.font()))
-        table.verticalHeader().hide()
-        metrics = QFontMetrics(table.font())
-        table.verticalHeader().setDefaultSectionSize(metrics.height() + 8)
-        for index, column in enumerate(COLUMNS):
-            widest = max(metrics.horizontalAdvance(column.widest), metrics.horizontalAdvance(tr(column.title)) + 16)
-            table.setColumnWidth(index, widest + 12)
-        table.horizontalHeader().setStretchLastSection(True)
-        table.horizontalHeader().setHighlightSections(False)
+        shape(table, COLUMNS)
         table.doubleClicked.connect(self._want_show)
         return table
 
