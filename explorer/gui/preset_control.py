@@ -76,9 +76,10 @@ class PresetControl(QObject):
         """Show which preset the settings of the moment are."""
         device, config = self._device(), self._intent.config
         known = [*((name, False) for name in PRESETS), *((name, True) for name in self._own)]
-        # One's own name says more than the preset that it may equal.
+        # One's own name says more than the preset that it may equal, and a tier less of which nothing can run here.
         alike = [p for p in known if device is not None and self._fitted(p, config, device).config == config]
-        current = alike[-1] if alike else None
+        last = alike[-1] if alike else None
+        current = last if last is None or last[1] or config.levels else alike[0]
         self._bar.show_current(current)
         self.current_changed.emit(current is not None and current[1])
 

@@ -76,6 +76,15 @@ def test_that_levels_that_cannot_run_here_are_left_out_aloud(bench: Bench) -> No
     assert bench.find(QComboBox, "preset_combo").currentText() == "Everything", "as far as it can run here"
 
 
+def test_that_nothing_set_is_the_baseline_where_nothing_of_a_tier_can_run(bench: Bench) -> None:
+    bench.open()
+    bench.choose("workload_combo", "generate")
+    bench.find(QAction, "preset_framework_action").trigger()
+    assert bench.config.levels == ()
+    assert "numbers of 16 bits take a CPU longer" in bench.window.messages.text
+    assert bench.find(QComboBox, "preset_combo").currentText() == "Article baseline"
+
+
 def test_that_a_preset_is_taken_by_a_run_that_goes_on(bench: Bench) -> None:
     bench.here = environment(GPU, CPU)
     bench.open()
