@@ -140,11 +140,6 @@ def si_number(value: float) -> str:
     return _four_figures(value)
 
 
-def si(value: float, unit: str) -> str:
-    """``value`` with SI prefix and unit, such as ``174.4k tokens/s``."""
-    return f"{si_number(value)} {unit}" if math.isfinite(value) else NOTHING
-
-
 def gib(size_bytes: float) -> str:
     """Memory in GiB, or MiB below one: ``8.91 GiB``, ``512.0 MiB``. Negative means not measured: a dash."""
     if not size_bytes >= 0:
