@@ -30,9 +30,9 @@ from explorer.engine.text import python_source
 from explorer.engine.tokenizer import Tokenizer
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.environment import DeviceInfo
-from explorer.results.export import Cell, text_writer, write_rows
+from explorer.results.export import Cell, write_table
 from explorer.results.parity import first_difference
 from explorer.results.proof import Profile, short_name
 from explorer.results.token_account import PARTS, TokenAccount, Work, part_bytes, part_us
@@ -224,8 +224,7 @@ def _account_cells(account: TokenAccount | None) -> dict[str, Cell]:
 def _write(path: Path | None, rows: Sequence[dict[str, Cell]]) -> None:
     """All rows so far: what the time is too short for leaves those before it."""
     if path is not None and rows:
-        with replaced(path) as file, text_writer(file) as text:
-            write_rows(text, rows)
+        write_table(path, rows)
 
 
 def _in_order(arms: Sequence[Arm], batches: Sequence[int]) -> Iterator[tuple[Arm, int]]:

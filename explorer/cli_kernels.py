@@ -17,7 +17,7 @@ from explorer.experiments.kept import Kept, state_path
 from explorer.experiments.lab import lab, lab_cases, lab_cells, lab_conditions
 from explorer.experiments.steps import Steps, drive, ready
 from explorer.results import export
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.lab import OPERATIONS, LabRow
 from explorer.results.lab_words import lab_words
@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
         def write(rows: Sequence[LabRow], device: DeviceInfo, here: Environment) -> None:
             if args.csv is not None and rows:
-                with replaced(args.csv) as file, export.text_writer(file) as text:
-                    export.write_rows(text, lab_cells(rows, device, here))
+                export.write_table(args.csv, lab_cells(rows, device, here))
 
         def steps() -> Steps[tuple[Sequence[LabRow], DeviceInfo, Environment]]:
             here = yield from ready(asked_to_stop=asked_to_stop)

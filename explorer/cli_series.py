@@ -22,7 +22,7 @@ from explorer.experiments.steps import Steps, drive, ready
 from explorer.experiments.yardsticks import yardsticks
 from explorer.messages import Event
 from explorer.results import export
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.checks import Checks, in_words
 from explorer.results.environment import Environment
 from explorer.results.log import RunRecord
@@ -121,8 +121,7 @@ def conduct(
 def write_csv(args: argparse.Namespace, rows: list[dict[str, export.Cell]]) -> None:
     """Write ``rows`` where ``--csv`` says, if it does."""
     if args.csv is not None:
-        with replaced(args.csv) as file, export.text_writer(file) as text:
-            export.write_rows(text, rows)
+        export.write_table(args.csv, rows)
 
 
 def complaints(checks: Iterable[tuple[str, Checks]]) -> list[str]:

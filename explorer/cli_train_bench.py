@@ -19,9 +19,9 @@ from explorer.engine.errors import BadRequest
 from explorer.engine.training_speed import TrainingSpeed, of_nanogpt, of_ours
 from explorer.engine.turns import Failed, at_once
 from explorer.optimizations import registry
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.environment import DeviceInfo
-from explorer.results.export import Cell, text_writer, write_rows
+from explorer.results.export import Cell, write_table
 from explorer.results.kernel_kinds import kind_of
 from explorer.results.proof import Profile, short_name
 
@@ -95,8 +95,7 @@ def _measure(args: argparse.Namespace) -> None:
                 say(account(speed.profile) + "\n")
             sys.stdout.flush()
             if args.csv is not None:  # what ends this early leaves the arms before it
-                with replaced(args.csv) as file, text_writer(file) as text:
-                    write_rows(text, rows)
+                write_table(args.csv, rows)
 
 
 def _one_by_one(measures: Sequence[Callable[..., TrainingSpeed]]) -> Iterator[TrainingSpeed | Failed]:

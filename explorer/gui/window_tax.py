@@ -24,9 +24,9 @@ from explorer.gui.app import create
 from explorer.gui.loop import wait, wait_until
 from explorer.gui.main_window import MainWindow
 from explorer.optimizations import registry
-from explorer.results.atomic import check_target, replaced
+from explorer.results.atomic import check_target
 from explorer.results.comparison import RatioInterval, ratio_interval
-from explorer.results.export import Cell, text_writer, write_rows
+from explorer.results.export import Cell, write_table
 from explorer.results.log import RunRecord
 from explorer.results.ring import PHASE_CODES
 
@@ -175,8 +175,7 @@ def _block_ms(record: RunRecord, window: MainWindow, block_s: float) -> float:
 
 
 def _write_csv(path: Path, taxes: Sequence[Tax]) -> None:
-    with replaced(path) as file, text_writer(file) as text:
-        write_rows(text, [_row(tax) for tax in taxes])
+    write_table(path, [_row(tax) for tax in taxes])
 
 
 def _row(tax: Tax) -> dict[str, Cell]:

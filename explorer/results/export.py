@@ -95,6 +95,16 @@ def write_segments(path: Path, records: Iterable[RunRecord], *, toggles: Mapping
     rows = segment_rows(records, toggles=toggles)
     if not rows:
         raise ValueError("there is nothing to export yet; run something first")
+    write_table(path, rows)
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Cell]]) -> None:
+    """Write rows of equal keys to ``path``, as CSV (RFC 4180, UTF-8), atomically.
+
+    Raises:
+        ValueError: ``path`` cannot be written to.
+        RuntimeError: the disk is full or fails.
+    """
     with replaced(path) as file, text_writer(file) as text:
         write_rows(text, rows)
 
