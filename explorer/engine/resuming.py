@@ -15,10 +15,14 @@ from explorer.messages import (
     Note,
     Parked,
     Problem,
+    ProfileSteps,
     Refused,
     RunEnded,
     Samples,
+    Save,
+    Saved,
     Start,
+    Stop,
     WorkerLost,
     WorkerReady,
 )
@@ -41,6 +45,9 @@ class ResumingWorker:
         self._make = make
         self._worker = make()
         self._start: Start | None = None
+        """The training run that is going and was not asked to stop."""
+        self._asked: list[Save | ProfileSteps | Stop] = []
+        """What was asked of it and not answered yet, for a process that takes the place of this one."""
         self._parked: Parked | None = None
         """While what came next may still fail."""
         self._replaced = False
@@ -56,11 +63,18 @@ class ResumingWorker:
         return self._worker.process_id
 
     def send(self, command: Command) -> None:
-        if isinstance(command, Start) and command.config.workload == "train":
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="gpt2-explorer-"))
-            command = dataclasses.replace(command, park_to=str(self._folder / "run.safetensors"))
-            self._start, self._parked = command, None
+        match command:
+            case Start() if command.config.workload == "train":
+                if self._folder is None:
+                    self._folder = Path(tempfile.mkdtemp(prefix="gpt2-explorer-"))
+                command = dataclasses.replace(command, park_to=str(self._folder / "run.safetensors"))
+                self._start, self._parked, self._asked = command, None, []
+            case Stop() if self._start is not None and command.run_id == self._start.run_id:
+                self._forget()  # however it ends, it is not to go on
+            case Save() | ProfileSteps() | Stop() if self._start is not None:
+                self._asked.append(command)
+            case _:
+                pass
         self._worker.send(command)
 
     def drain(self) -> list[Event]:
@@ -75,33 +89,37 @@ class ResumingWorker:
         match event:
             case WorkerReady() if self._replaced:
                 return []
-            case Parked():
+            case Parked() if self._start is not None:
                 self._parked = event
             case Samples() if parked is not None and event.samples[-1].step >= parked.step + SAFE_STEPS:
                 self._parked = None
-            case RunEnded() if parked is not None and event.problem is not None:
+            case RunEnded() if self._start is not None and event.run_id == self._start.run_id:
+                problem = event.problem
                 # A process that is spent cannot serve again, and a thread's process cannot be ended.
-                if not event.problem.spent or self._renew():
-                    return self._resume(parked, event.problem.what, event.problem.why)
-            case RunEnded():
-                self._parked = None
+                if parked is not None and problem is not None and (not problem.spent or self._renew()):
+                    return self._resume(parked, problem.what, problem.why, anew=problem.spent)
+                self._forget()
+            case RunEnded():  # of what the run paused for
+                self._asked = [one for one in self._asked if one.run_id != event.run_id]
+            case Saved():
+                self._asked = [one for one in self._asked if not isinstance(one, Save) or one.folder != event.folder]
             case WorkerLost() if parked is not None and event.exit_code is not None:
                 last = event.last_words.splitlines()[-1:] or ["it left no message"]
                 self._renew()
-                return self._resume(parked, f"the worker ended by itself{event.how}", last[0])
+                return self._resume(parked, f"the worker ended by itself{event.how}", last[0], anew=True)
             case _:
                 pass
         return [event]
 
     def interrupt(self) -> list[Event]:
-        """End the process in the midst of what may cost it, and go on from before: the events until then, and Refused.
+        """End the process in the midst of what may cost it, and go on from before; returns what to tell of it.
 
         Nothing happens, and nothing is returned, where no run has parked its state for what is being done.
         """
         parked = self._parked
         if parked is None or not self._renew():
             return []
-        return self._resume(parked, "the worker was ended", ENDED_BY_HAND)
+        return self._resume(parked, "the worker was ended", ENDED_BY_HAND, anew=True)
 
     def _renew(self) -> bool:
         """Put another process in the place of this one; False where that cannot be: a thread cannot be ended."""
@@ -112,10 +130,13 @@ class ResumingWorker:
         self._worker, self._replaced = self._make(), True
         return True
 
-    def _resume(self, parked: Parked, what: str, why: str) -> list[Event]:
+    def _resume(self, parked: Parked, what: str, why: str, *, anew: bool) -> list[Event]:
+        """``anew``: in another process, which has heard of nothing that this one did not answer."""
         assert self._start is not None
         self._parked = None
         self._worker.send(dataclasses.replace(self._start, config=parked.config, parked=parked))
+        for command in self._asked if anew else ():
+            self._worker.send(command)
         problem = Problem(
             what=f"At the change {', '.join(parked.changes)} {what[0].lower()}{what[1:]}",
             why=why,
@@ -132,7 +153,12 @@ class ResumingWorker:
 
     def kill(self) -> None:
         self._worker.kill()
+        self._forget()
         self._discard()
+
+    def _forget(self) -> None:
+        self._start = self._parked = None
+        self._asked = []
 
     def _discard(self) -> None:
         if self._folder is not None:

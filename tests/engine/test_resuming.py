@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,27 @@ from worker_talk import Talk
 from explorer.config import RunConfig
 from explorer.engine import isolation, parking
 from explorer.engine.isolation import open_worker
+from explorer.engine.resuming import ResumingWorker
 from explorer.engine.training import make_optimizer, train_step
 from explorer.experiments.single import run_to_end, wait_until_ready
-from explorer.messages import Event, Note, Parked, Reconfigure, Refused, RunEnded, Samples, SegmentStarted, Start, Stop
+from explorer.messages import (
+    Command,
+    Event,
+    Note,
+    Parked,
+    Problem,
+    ProfileSteps,
+    Reconfigure,
+    Refused,
+    RunEnded,
+    Samples,
+    Save,
+    Saved,
+    SegmentStarted,
+    Start,
+    Stop,
+    WorkerLost,
+)
 from explorer.optimizations import compiled, registry
 from explorer.optimizations.base import Run
 
@@ -120,6 +138,112 @@ def test_that_a_headless_run_goes_on_from_before_a_compilation_that_fails_and_to
     assert [len(by_segment[s]) >= 4 for s in range(4)] == [True, False, True, True]
     assert by_segment[2][0].step == by_segment[0][-1].step + 1
     assert not [e for e in events if isinstance(e, RunEnded) and e.problem is not None]
+
+
+class Scripted:
+    """Stands where the worker's process stands."""
+
+    process_id = 1
+    alive = True
+
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.events: list[Event] = []
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def drain(self) -> list[Event]:
+        events, self.events = self.events, []
+        return events
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        self.alive = False
+
+    def kill(self) -> None:
+        self.alive = False
+
+
+class Stage:
+    """A worker whose processes are scripted; a training run, number 1, has parked its state."""
+
+    def __init__(self, *between: Command) -> None:
+        """``between``: what is asked for between the run's start and its parking."""
+        self.processes: list[Scripted] = []
+        self.worker = ResumingWorker(self._make)
+        for command in (Start(run_id=1, config=RunConfig()), *between):
+            self.worker.send(command)
+        self.says(Parked(run_id=1, path="run", config=RunConfig(), changes=("compile",), step=9, segments=2))
+
+    def _make(self) -> Scripted:
+        self.processes.append(Scripted())
+        return self.processes[-1]
+
+    def says(self, *events: Event) -> list[Event]:
+        """What is told of these events of the process of the moment."""
+        self.processes[-1].events += events
+        return self.worker.drain()
+
+
+LOST = WorkerLost(exit_code=-11, last_words="Segmentation fault")
+FAILED = RunEnded(run_id=1, outcome="failed", problem=Problem(what="The run failed", why="no such instruction"))
+
+
+@pytest.fixture
+def stage() -> Iterator[Callable[..., Stage]]:
+    made: list[Stage] = []
+
+    def make(*between: Command) -> Stage:
+        made.append(Stage(*between))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.worker.close()
+
+
+@pytest.mark.parametrize("end", [LOST, FAILED])
+def test_that_a_run_that_was_asked_to_stop_is_not_gone_on_with(stage: Callable[..., Stage], end: Event) -> None:
+    early, late = stage(), stage(Stop(run_id=1))
+    early.worker.send(Stop(run_id=1))
+    for one in (early, late):
+        assert one.says(end) == [end]
+        (process,) = one.processes
+        assert [type(command) for command in process.commands] == [Start, Stop]
+
+
+def test_that_the_end_of_a_profile_leaves_what_was_parked(stage: Callable[..., Stage]) -> None:
+    one = stage()
+    profile = ProfileSteps(run_id=-1, config=RunConfig(), steps=3, folder="")
+    one.worker.send(profile)
+    ended = RunEnded(run_id=-1, outcome="completed")
+    assert one.says(ended) == [ended]
+    told = one.says(LOST)
+    assert [type(event) for event in told] == [Note, Refused]
+    assert [type(command) for command in one.processes[1].commands] == [Start], "the profile was answered"
+
+
+def test_that_what_was_not_answered_is_asked_of_the_process_that_goes_on(stage: Callable[..., Stage]) -> None:
+    one = stage()
+    profile = ProfileSteps(run_id=-2, config=RunConfig(), steps=3, folder="")
+    asked = [Save(run_id=1, folder="kept"), profile, Stop(run_id=-2), Save(run_id=1, folder="lost")]
+    for command in asked:
+        one.worker.send(command)
+    one.says(Saved(run_id=1, folder="kept"))
+    one.worker.interrupt()
+    resumed, *rest = one.processes[1].commands
+    assert isinstance(resumed, Start)
+    assert rest == asked[1:]
+
+
+def test_that_a_worker_that_was_ended_starts_no_other(stage: Callable[..., Stage]) -> None:
+    one = stage()
+    one.processes[0].events.append(
+        RunEnded(run_id=1, outcome="failed", problem=Problem(what="The run failed", why="lost", spent=True))
+    )
+    one.worker.kill()
+    one.worker.drain()
+    assert len(one.processes) == 1
 
 
 def run_of(model: Path, config: RunConfig) -> Run:
