@@ -87,7 +87,7 @@ class Bridge(QObject):
     steps_profiled = Signal(object)
     """StepsProfiled"""
     pause_ended = Signal(object)
-    """RunEnded of what a run paused for"""
+    """RunEnded of what a run paused for, or of any other work that is no run"""
     experiment_started = Signal()
     experiment_ended = Signal(object)
     """What the experiment came to; None where it was called off before it began"""
@@ -341,10 +341,10 @@ class Bridge(QObject):
                 if self._running is not None:
                     self._running = dataclasses.replace(event.config, device=self._running.device)
                 self.refused.emit(event)
+            case RunEnded() if event.run_id < 0:
+                self.pause_ended.emit(event)  # also where its run ended meanwhile and an experiment has begun
             case RunEnded() if self._experiment is not None:
                 pass  # one of its runs: the experiment knows when all of it is over
-            case RunEnded() if event.run_id < 0:
-                self.pause_ended.emit(event)
             case RunEnded():
                 self._patience.stop()
                 self._running = None

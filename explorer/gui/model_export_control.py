@@ -52,8 +52,9 @@ class ModelExportControl(QObject):
             self._say(from_below(event.activity))
 
     def _say(self, activity: str) -> None:
+        assert self._command is not None
         self._messages.show_message(
-            tr("Exporting {model}: {activity}…", model=self._intent.config.model, activity=activity),
+            tr("Exporting {model}: {activity}…", model=self._command.config.model, activity=activity),
             action=tr("Cancel"),
             on_action=self._bridge.stop,
         )

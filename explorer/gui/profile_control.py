@@ -163,7 +163,7 @@ class ProfileControl(QObject):
             self._found = event.found
 
     def _pause_ended(self, event: RunEnded) -> None:
-        if self._asked is not None and event.run_id == self._asked.run_id:
+        if self._asked is not None and event.run_id == self._asked.run_id and not self._conducted:
             self._end(event.problem or self._found)
 
     def _experiment_ended(self, outcome: object) -> None:
@@ -172,7 +172,9 @@ class ProfileControl(QObject):
         self._show()
 
     def _state(self, state: str) -> None:
-        if state == "absent" and self._asked is not None and not self._conducted:
+        if (
+            state in ("absent", "starting") and self._asked is not None and not self._conducted
+        ):  # another never heard of it
             self._end(Problem(what=tr("Not profiled"), why=tr("the worker has ended")))
         self._show()
 

@@ -38,6 +38,7 @@ def test_that_the_model_of_the_settings_is_exported_with_what_is_done_told_on_th
     command = exported(asked)
     assert (command.config.model, command.config.weights) == ("mini", "bundled")
     assert command.target == str(tmp_path / "mini.pt2")
+    asked.window.intent.change(model="gpt2", weights="pretrained")
     asked.say(Progress(run_id=command.run_id, activity="tracing the model"))
     assert messages.text == "Exporting mini: tracing the model…"
     asked.say(

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QLineEdit, QPus
 from window_bench import GPU, Bench, environment, steps
 
 from explorer.experiments.command_line import nsys_line
+from explorer.experiments.steps import Steps
 from explorer.gui import speech
 from explorer.gui.language import catalogue
 from explorer.messages import Problem, ProfileSteps, Progress, RunEnded, StepsProfiled, Stop, WorkerLost
@@ -175,6 +176,33 @@ def test_that_a_run_pauses_for_a_profile_and_is_not_ended_by_its_end(desk: Bench
     assert desk.window.bridge.running == start.config
     desk.window.profiling.window.close()
     desk.end(start)
+
+
+def test_that_a_profile_that_outlives_its_run_is_shown_beside_an_experiment(desk: Bench) -> None:
+    def waiting() -> Steps[None]:
+        while True:
+            yield ()
+
+    start = desk.start()
+    desk.find(QAction, "profile_action").trigger()
+    command = asked(desk)
+    desk.end(start)
+    desk.window.bridge.conduct(waiting())
+    answer(desk, command, PROFILE)
+    assert text(desk, "profile_sentence") == dominant(PROFILE)
+    assert desk.window.bridge.experimenting
+    desk.window.profiling.window.close()
+
+
+def test_that_a_profile_of_a_worker_that_is_replaced_is_told_to_be_lost(desk: Bench) -> None:
+    start = desk.start()
+    desk.find(QAction, "profile_action").trigger()
+    asked(desk)
+    problem = Problem(what="The device failed", why="an illegal memory access", spent=True)
+    desk.say(RunEnded(run_id=start.run_id, outcome="failed", problem=problem))
+    desk.until(lambda: len(desk.workers) == 2)
+    assert text(desk, "profile_progress") == "Not profiled: the worker has ended."
+    desk.window.profiling.window.close()
 
 
 def test_that_what_went_wrong_is_told(desk: Bench) -> None:
