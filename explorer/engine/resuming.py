@@ -106,7 +106,7 @@ class ResumingWorker:
             case WorkerLost() if parked is not None and event.exit_code is not None:
                 last = event.last_words.splitlines()[-1:] or ["it left no message"]
                 self._renew()
-                return self._resume(parked, f"the worker ended by itself{event.how}", last[0], anew=True)
+                return self._resume(parked, f"The worker ended by itself{event.how}", last[0], anew=True)
             case _:
                 pass
         return [event]
@@ -119,7 +119,7 @@ class ResumingWorker:
         parked = self._parked
         if parked is None or not self._renew():
             return []
-        return self._resume(parked, "the worker was ended", ENDED_BY_HAND, anew=True)
+        return self._resume(parked, "The worker was ended", ENDED_BY_HAND, anew=True)
 
     def _renew(self) -> bool:
         """Put another process in the place of this one; False where that cannot be: a thread cannot be ended."""
@@ -138,7 +138,7 @@ class ResumingWorker:
         for command in self._asked if anew else ():
             self._worker.send(command)
         problem = Problem(
-            what=f"At the change {', '.join(parked.changes)} {what[0].lower()}{what[1:]}",
+            what=f"At the change {', '.join(parked.changes)}: {what}",
             why=why,
             remedy=f"The run went on from step {parked.step}, as it was before.",
         )

@@ -91,11 +91,11 @@ def test_that_a_run_whose_worker_is_ended_within_a_compilation_goes_on_as_if_unt
     words = [str(event.problem) for event in seen(Refused, talk)]
     for told, how, parked in zip(
         words,
-        ("the worker ended by itself on SIGKILL", "the worker was ended: it was ended by hand"),
+        ("The worker ended by itself on SIGKILL", "The worker was ended: it was ended by hand"),
         found,
         strict=True,
     ):
-        assert told.startswith(f"At the change compile off -> model {how}")
+        assert told.startswith(f"At the change compile off -> model: {how}")
         assert told.endswith(f"The run went on from step {parked.step}, as it was before.")
     assert words == [note.text for note in seen(Note, talk)]
     segments = [event.segment for event in talk.segments(1)]
@@ -131,7 +131,7 @@ def test_that_a_headless_run_goes_on_from_before_a_compilation_that_fails_and_to
         worker.close()
     assert (ended.outcome, ended.problem) == ("completed", None)
     (told,) = [event.text for event in events if isinstance(event, Note)]
-    assert told.startswith("At the change compile off -> model ")
+    assert told.startswith("At the change compile off -> model: ")
     assert "no such instruction" in told
     samples = [s for e in events if isinstance(e, Samples) for s in e.samples]
     by_segment = {s: [x for x in samples if x.segment == s] for s in range(4)}

@@ -27,6 +27,7 @@ from sources import GUI, MARKS, refused_below, said_by_the_registry, said_by_the
 from window_bench import CPU, GPU, Bench, environment, steps
 
 from explorer.config import RunConfig
+from explorer.engine.resuming import ENDED_BY_HAND
 from explorer.experiments.lab import lab_cases
 from explorer.experiments.script import script
 from explorer.gui import language, speech
@@ -177,6 +178,19 @@ def test_that_finished_english_is_found_with_its_values_in_it() -> None:
     assert (without_mnemonic(tr("S&top")), without_mnemonic("S&top")) == ("停止", "Stop")
     language.use("en")
     assert from_below("triton is not installed") == "triton is not installed"
+
+
+def test_that_a_run_that_goes_on_from_before_a_change_says_why_in_chinese() -> None:
+    language.use("zh_CN")
+    change = "At the change compile off -> model: "
+    told = (
+        (f"{change}The worker was ended", "更改 compile off -> model 时：工作进程被结束"),
+        (f"{change}The run failed", "更改 compile off -> model 时：运行失败"),
+        (ENDED_BY_HAND, "由人手动结束"),
+        ("writing the run's state to a file", "正在把运行状态写入文件"),
+    )
+    for words, said in told:
+        assert from_below(words) == said
 
 
 def test_that_mistakes_as_they_are_raised_are_told_in_chinese(tmp_path: Path) -> None:

@@ -519,11 +519,11 @@ def test_that_a_compilation_can_be_given_up_and_the_run_goes_on_as_it_was(bench:
     bench.say(parked)
     messages = bench.window.messages
     assert messages.text.startswith("compile off -> model: this may take a minute. The state of step 40 is kept")
-    told = Problem(what="At the change compile off -> model the worker was ended", why="it was ended by hand")
+    told = Problem(what="At the change compile off -> model: The worker was ended", why="it was ended by hand")
     bench.worker.resumed = [Refused(run_id=start.run_id, config=start.config, problem=told, resumed=True)]
     bench.find(QPushButton, "message_button").click()
     assert len(bench.workers) == 1, "the worker has replaced itself"
-    assert "At the change compile off -> model the worker was ended" in messages.text
+    assert "At the change compile off -> model: The worker was ended" in messages.text
     assert bench.config.level("compile") is None
     assert bench.window.bridge.state == "running"
     bench.say(parked, steps(start.run_id, 39, 2))
