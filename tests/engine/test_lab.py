@@ -89,6 +89,12 @@ def test_that_a_kernel_that_is_not_there_is_refused_and_the_others_go_on() -> No
     assert [row.outcome for row in rows] == ["refused", "runs"]
 
 
+def test_that_our_own_kernels_are_refused_on_a_cpu_and_the_others_go_on() -> None:
+    rows, _ = benched(CPU, case_of("gelu"), "triton", "torch")
+    assert [row.outcome for row in rows] == ["refused", "measured"]
+    assert "need a CUDA device" in rows[0].problem
+
+
 def test_that_a_variant_that_fails_ends_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("an illegal memory access\nand much more")

@@ -174,6 +174,7 @@ def test_that_a_reader_that_has_gone_is_no_traceback(asked: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "main.py", *asked]
-    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, check=False)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # as Python does by itself: a short text is written at the end
+    done = subprocess.run(command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, env=buffered, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
