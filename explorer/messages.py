@@ -76,7 +76,7 @@ class Start:
     summarize_memory: bool = False
     """Say what is held, as SummarizeMemory does, after the last step."""
     park_to: str = ""
-    """File that the state is written to before a change that may cost the process; empty: it is not written."""
+    """Folder that the state is written to before a change that may cost the process; empty: it is not written."""
     parked: Parked | None = None
     """What to go on from, ``config`` being that of before the change; None: from the beginning."""
     nvtx: bool = False

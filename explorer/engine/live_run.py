@@ -30,6 +30,7 @@ from explorer.messages import (
     Event,
     Export,
     Parked,
+    Problem,
     ProfileSteps,
     Progress,
     Reconfigure,
@@ -99,6 +100,8 @@ class LiveRun(Task):
                 return outcome
             finally:
                 self._send_held()
+                for folder in self._saves:  # it came with a change that failed
+                    self._emit(Saved(run_id=self._id, folder=folder, problem=RUN_IS_OVER))
                 for command in self._asides:  # they came with the end
                     self._commands.put(command)
                 self._later += self._profiles  # that came with the end
@@ -180,15 +183,17 @@ class LiveRun(Task):
     def _park(self, session: Session, before: RunConfig, config: RunConfig) -> None:
         """Write the state to a file, from which another process can go on with ``before``."""
         self._report("writing the run's state to a file", None, None, "")
+        # A name of its own: the file from before is taken away by whoever reads of this one.
+        path = Path(self._park_to, f"{self._segments}.safetensors")
         try:
-            session.park(Path(self._park_to))
+            session.park(path)
         except RuntimeError as error:
             self._note(f"the run's state could not be written aside: {error}", self._id)
             return
         self._emit(
             Parked(
                 run_id=self._id,
-                path=self._park_to,
+                path=str(path),
                 config=before,
                 changes=registry.changes(before, config),
                 step=session.loop.next_step,
@@ -207,19 +212,22 @@ class LiveRun(Task):
     def _profile(self, session: Session, command: ProfileSteps) -> None:
         """Pause while a process of its own profiles; weights, optimizer and batches stay as they are."""
         self._take(self._id, session, all_of_them=True)
-        if session.run.device.type == "cuda":
-            torch.cuda.empty_cache()  # the other process needs as much again
+        problem: Problem | None = None
         stopped, run_id = self._flag_of(command.run_id), command.run_id
 
         def report(activity: str) -> None:
             self._emit(Progress(run_id=run_id, activity=activity))
 
         try:
+            if session.run.device.type == "cuda":
+                torch.cuda.empty_cache()  # the other process needs as much again
             self._emit(profiled(command, report=report, cancelled=lambda: stopped.is_set() or self._flag.is_set()))
             outcome: Outcome = "completed"
         except Cancelled:
             outcome = "stopped"
-        self._emit(RunEnded(run_id=run_id, outcome=outcome))
+        except (BadRequest, RuntimeError, OSError) as error:
+            outcome, problem = "failed", describe(error, command.config)
+        self._emit(RunEnded(run_id=run_id, outcome=outcome, problem=problem))
         session.loop.go_on()
 
     def _save_all(self, session: Session) -> None:

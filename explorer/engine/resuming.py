@@ -67,7 +67,7 @@ class ResumingWorker:
             case Start() if command.config.workload == "train":
                 if self._folder is None:
                     self._folder = Path(tempfile.mkdtemp(prefix="gpt2-explorer-"))
-                command = dataclasses.replace(command, park_to=str(self._folder / "run.safetensors"))
+                command = dataclasses.replace(command, park_to=str(self._folder))
                 self._start, self._parked, self._asked = command, None, []
             case Stop() if self._start is not None and command.run_id == self._start.run_id:
                 self._forget()  # however it ends, it is not to go on
@@ -90,9 +90,10 @@ class ResumingWorker:
             case WorkerReady() if self._replaced:
                 return []
             case Parked() if self._start is not None:
+                self._discard_state()
                 self._parked = event
             case Samples() if parked is not None and event.samples[-1].step >= parked.step + SAFE_STEPS:
-                self._parked = None
+                self._discard_state()
             case RunEnded() if self._start is not None and event.run_id == self._start.run_id:
                 problem = event.problem
                 # A process that is spent cannot serve again, and a thread's process cannot be ended.
@@ -157,8 +158,15 @@ class ResumingWorker:
         self._discard()
 
     def _forget(self) -> None:
-        self._start = self._parked = None
+        self._discard_state()
+        self._start = None
         self._asked = []
+
+    def _discard_state(self) -> None:
+        """Give the disk back what it holds of a state that nothing will go on from: of a large model many GB."""
+        if self._parked is not None:
+            Path(self._parked.path).unlink(missing_ok=True)
+            self._parked = None
 
     def _discard(self) -> None:
         if self._folder is not None:

@@ -40,6 +40,7 @@ from explorer.messages import (
 )
 from explorer.optimizations import compiled, registry
 from explorer.optimizations.base import Run
+from explorer.results.sample import Sample
 
 
 @pytest.fixture
@@ -140,6 +141,14 @@ def test_that_a_headless_run_goes_on_from_before_a_compilation_that_fails_and_to
     assert not [e for e in events if isinstance(e, RunEnded) and e.problem is not None]
 
 
+def steps(run_id: int, first: int, count: int) -> Samples:
+    made = (
+        Sample(step=step, segment=0, phase="steady", time_s=step * 0.05, tokens=100, step_ms=50.0, loss=9.0)
+        for step in range(first, first + count)
+    )
+    return Samples(run_id=run_id, samples=tuple(made))
+
+
 class Scripted:
     """Stands where the worker's process stands."""
 
@@ -234,6 +243,34 @@ def test_that_what_was_not_answered_is_asked_of_the_process_that_goes_on(stage: 
     resumed, *rest = one.processes[1].commands
     assert isinstance(resumed, Start)
     assert rest == asked[1:]
+
+
+def test_that_a_state_is_kept_on_the_disk_while_the_run_may_go_on_from_it_and_no_longer(
+    stage: Callable[..., Stage], tmp_path: Path
+) -> None:
+    one = stage()
+    files = [tmp_path / name for name in ("first", "second")]
+
+    def parks(file: Path, step: int) -> None:
+        file.touch()
+        one.says(Parked(run_id=1, path=str(file), config=RunConfig(), changes=(), step=step, segments=2))
+
+    parks(files[0], step=10)
+    one.says(steps(1, 10, 5))
+    assert files[0].exists()
+    parks(files[1], step=15)
+    assert [file.exists() for file in files] == [False, True]
+    one.says(steps(1, 15, 6))
+    assert not files[1].exists()
+    for ends in (lambda: one.says(RunEnded(run_id=1, outcome="completed")), lambda: one.worker.send(Stop(run_id=1))):
+        one.worker.send(Start(run_id=1, config=RunConfig()))
+        parks(files[0], step=10)
+        ends()
+        assert not files[0].exists()
+    one.worker.send(Start(run_id=1, config=RunConfig()))
+    parks(files[0], step=10)
+    one.says(LOST)
+    assert files[0].exists(), "the next process reads it"
 
 
 def test_that_a_worker_that_was_ended_starts_no_other(stage: Callable[..., Stage]) -> None:

@@ -268,3 +268,20 @@ def test_that_a_profile_beside_a_run_can_be_cancelled_alone(
     talk.until(lambda e: isinstance(e, Samples))  # the run goes on
     talk.worker.send(Stop(run_id=1))
     assert talk.ended(1).outcome == "stopped"
+
+
+def test_that_a_profile_that_fails_is_told_and_the_run_goes_on(
+    talk: Talk, tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def take(config: RunConfig, **how: Any) -> StepProfile:
+        raise OSError("no process can be started")
+
+    stand_in(monkeypatch, take)
+    talk.worker.send(Start(run_id=1, config=tiny))
+    talk.worker.send(ProfileSteps(run_id=-1, config=tiny))
+    ended = talk.ended(-1)
+    assert ended.outcome == "failed"
+    assert "no process can be started" in str(ended.problem)
+    talk.until(lambda e: isinstance(e, Samples))
+    talk.worker.send(Stop(run_id=1))
+    assert talk.ended(1).outcome == "stopped"
