@@ -100,11 +100,19 @@ for block in model.transformer.h:
 
     @contextmanager
     def applied(self, run: Run, level: str) -> Iterator[None]:
+        """Raises:
+        ValueError: a projection's width is none that the device multiplies in float8.
+        """
         from explorer.optimizations.float8 import multiplied_by, product
 
         blocks: Any = run.model.transformer.h
         halves = [(block.attn, block.mlp) for block in blocks]
-        with multiplied_by(
-            [layer for attn, mlp in halves for layer in (attn.c_attn, attn.c_proj, mlp.c_fc, mlp.c_proj)], product
-        ):
+        layers = [layer for attn, mlp in halves for layer in (attn.c_attn, attn.c_proj, mlp.c_fc, mlp.c_proj)]
+        for inputs, outputs in {tuple(layer.weight.shape) for layer in layers} if run.device.type == "cuda" else ():
+            if inputs % 16 or outputs % 16:
+                raise ValueError(
+                    f"linear = {level} takes 16 numbers at a time on a GPU, but this model has a projection of "
+                    f"{inputs} inputs and {outputs} outputs; allowed: multiples of 16"
+                )
+        with multiplied_by(layers, product):
             yield

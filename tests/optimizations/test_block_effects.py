@@ -237,3 +237,13 @@ def test_that_a_bf16_stream_is_compiled_with_the_whole_model(device: str) -> Non
         compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
     assert compiled_loss == pytest.approx(loss, rel=1e-3)
     assert (compiled_gradients - gradients).norm() < 1e-2 * gradients.norm()
+
+
+def test_that_float8_is_refused_for_widths_that_a_gpu_does_not_multiply_in_it() -> None:
+    run = run_of(small_gpt2(width=40), config_with("linear", "fp8"))
+    with ExitStack() as stack:
+        registry.enter(stack, run)  # a CPU multiplies any
+    run.device = torch.device("cuda")
+    allowed = r"projection of (40|160) inputs and (40|120|160) outputs; allowed: multiples of 16"
+    with pytest.raises(ValueError, match=allowed), registry.by_name("linear").applied(run, "fp8"):
+        pass
