@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 GIB = 2**30
 LEFT_SHARE = 0.01
@@ -50,8 +51,13 @@ def largest_alive(kind: str, most: int = 3) -> str:
 
 def alive_tensors(kind: str, most: int) -> list[str]:
     """As ``largest_alive``, each on its own."""
-    # Frozen objects, which the imports made, are not among these; a view's memory is counted at its base.
-    alive = [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor) and o.device.type == kind]
+    # Frozen objects, which the imports made, are not among these; a view's memory is counted at its base. What
+    # torch.compile and torch.export traced with stays, too: tensors that say they are on the device and are nowhere.
+    alive = [
+        o
+        for o in gc.get_objects()
+        if issubclass(type(o), torch.Tensor) and not issubclass(type(o), FakeTensor) and o.device.type == kind
+    ]
     alive = sorted((t for t in alive if t._base is None), key=lambda t: t.nbytes, reverse=True)[:most]
     return [
         f"{str(t.dtype).removeprefix('torch.')} {tuple(t.shape)} of {t.nbytes / 2**20:,.0f} MiB in {_holder(t, alive)}"

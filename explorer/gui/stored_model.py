@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +64,8 @@ class StoredModel(QAbstractTableModel):
     def show_runs(self, runs: Sequence[StoredRun]) -> None:
         """Replace the rows."""
         self.beginResetModel()
-        self._rows = [_row(line) for line in runs]
+        baseline = baseline_levels()
+        self._rows = [_row(line, baseline) for line in runs]
         self._arrange()
         self.endResetModel()
 
@@ -146,9 +147,10 @@ class WordFilter(QSortFilterProxyModel):
         return all(word in words for word in self._wanted)
 
 
-def _row(line: StoredRun) -> _Row:
+def _row(line: StoredRun, baseline: Mapping[str, str]) -> _Row:
+    """``baseline``: each toggle's first level."""
     rate = si_number(line.tokens_per_s)
-    label = from_below(line.label(baseline_levels()))
+    label = from_below(line.label(baseline))
     if line.segments > 1:
         label = tr("{label} ({count} settings, its last)", label=label, count=line.segments)
     shown: tuple[tuple[str, Any], ...] = (

@@ -26,9 +26,8 @@ def label(config: RunConfig, *, reference: RunConfig, toggles: Mapping[str, str]
         reference: what it is compared with: the session's first.
         toggles: each toggle's first level by its name, in the order in which they are named.
     """
-    changed = [
-        f"+ {name} {config.level(name)}" for name, first in toggles.items() if (config.level(name) or first) != first
-    ]
+    levels = dict(config.levels)
+    changed = [f"+ {name} {levels[name]}" for name, first in toggles.items() if levels.get(name, first) != first]
     others = {"train": _ONLY["generate"], "generate": _ONLY["train"]}[config.workload]
     ignored = {"workload", "levels", "sample_every", *others}
     if config.workload != reference.workload:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from explorer.config import RunConfig
 from explorer.engine.device import environment
@@ -31,6 +33,8 @@ MIB = 2**20
 
 def test_that_on_the_cpu_the_summary_says_why_there_is_no_table_and_names_the_largest_tensor() -> None:
     held = {"the_largest": torch.zeros(97, 2**20)}
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        traced = mode.from_tensor(torch.empty(1024, 2**20, device="meta"), static_shapes=False)  # as torch.export does
     told = answer(SummarizeMemory())
     assert isinstance(told, MemorySummary)
     text = "\n".join(told.lines)
@@ -46,6 +50,7 @@ def test_that_on_the_cpu_the_summary_says_why_there_is_no_table_and_names_the_la
         assert isinstance(told, MemorySummary)
         assert any("float32 (97, 1048576) of 388 MiB in a dict, as a key" in line for line in told.lines)
         assert len(state) == 1
+        assert len(traced.shape) == 2, "it lived as long"
         assert answer(EmptyCache()) == CacheEmptied(freed_bytes=0, held_bytes=0)
 
 

@@ -271,7 +271,7 @@ def test_that_with_a_killed_window_its_worker_and_its_memory_go_within_a_second(
         freed_s = gone_s + until(lambda: used_bytes() - before_bytes < 64 * MIB, within_s=1)
     with Store(seen.store, read_only=True) as stored:
         (line,) = stored.runs().runs
-    assert line.samples > 0
+    assert line.samples >= seen.steps
     tried(
         "the window killed (SIGKILL) while it trains",
         "its worker and the GPU watched from outside",

@@ -14,6 +14,8 @@ from pathlib import Path
 from explorer.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
+KEPT_AFTER_S = 1.0
+"""A store loses at most the last second."""
 WINDOW = """
 import json, multiprocessing, sys
 from PySide6.QtCore import QTimer
@@ -28,7 +30,9 @@ if __name__ == "__main__":
             window.control.start()
         elif window.log.runs and len(window.log.runs[0].columns) > int(sys.argv[4]):
             timer.stop()
-            print(multiprocessing.active_children()[0].pid, flush=True)
+            seen = len(window.log.runs[0].columns)
+            ready = lambda: print(multiprocessing.active_children()[0].pid, seen, flush=True)
+            QTimer.singleShot(int(sys.argv[5]), ready)
     timer.timeout.connect(look)
     timer.start(50)
     app.exec()
@@ -41,6 +45,8 @@ class AtWork:
 
     window: subprocess.Popen[bytes]
     worker_id: int
+    steps: int
+    """Seen by the window ``KEPT_AFTER_S`` ago."""
     store: Path
 
 
@@ -51,12 +57,14 @@ def at_work(
     """A window that has begun ``config`` by itself and seen so many steps of it; killed in the end if it lives."""
     script, store = folder / "window.py", folder / "runs.sqlite"
     script.write_text(WINDOW)
-    command = [sys.executable, str(script), str(folder / "s.ini"), str(store), json.dumps(config.to_dict()), str(steps)]
+    asked = [str(folder / "s.ini"), str(store), json.dumps(config.to_dict()), str(steps), f"{KEPT_AFTER_S * 1e3:.0f}"]
+    command = [sys.executable, str(script), *asked]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     given = {**os.environ, "PYTHONPATH": path, "QT_QPA_PLATFORM": "offscreen"} | dict(environ or {})
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=given) as window:
         try:
             assert window.stdout is not None
-            yield AtWork(window=window, worker_id=int(window.stdout.readline()), store=store)
+            worker_id, seen = map(int, window.stdout.readline().split())
+            yield AtWork(window=window, worker_id=worker_id, steps=seen, store=store)
         finally:
             window.kill()

@@ -165,7 +165,8 @@ def test_that_profiling_leaves_nothing_in_the_model_and_the_run_goes_on(base: Ru
         assert not any(module._forward_pre_hooks for module in modules)
         session.loop.step()
         (sample,) = session.loop.collect(all_of_them=True)
-        assert sample.step == 8  # three rounds to warm up, three timed, two profiled
+        # Rounds to warm up, timed ones, and two that are profiled.
+        assert sample.step == proof.WARM_UP_ROUNDS + proof.TIMED_ROUNDS + 2
 
 
 @pytest.mark.gpu
