@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from explorer.experiments.single import INTERRUPTED_WITHIN_S
 from explorer.experiments.steps import AskedToStop, FreshWorker, Order, Steps
 from explorer.messages import Export, Exported, Problem, RunEnded, Stop, WorkerLost
+from explorer.results.atomic import discard_parts
 
 
 def export_model(command: Export, *, asked_to_stop: AskedToStop) -> Steps[Exported | Problem | None]:
@@ -36,4 +38,5 @@ def export_model(command: Export, *, asked_to_stop: AskedToStop) -> Steps[Export
             orders = (Stop(run_id=command.run_id),)
         elif asked_at_s is not None and time.monotonic() > asked_at_s + INTERRUPTED_WITHIN_S:
             yield (FreshWorker(),)
+            discard_parts(Path(command.target))
             return None

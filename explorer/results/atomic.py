@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import shutil
@@ -63,6 +64,13 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         why = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
         raise RuntimeError(f"{path} could not be written: {why}") from error
+
+
+def discard_parts(path: Path) -> None:
+    """Take away what a process that was killed while it wrote ``path`` by ``replaced`` left beside it."""
+    target = Path(os.path.realpath(path))
+    for part in target.parent.glob(f".{glob.escape(target.name[:200])}.????????.tmp"):
+        part.unlink(missing_ok=True)
 
 
 def check_new_folder(path: Path) -> None:
