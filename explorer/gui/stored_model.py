@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QSortFilterProxyModel, Qt
@@ -40,14 +41,51 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Row:
+    """Of ten thousand runs few are looked at: what a row shows is made when it is asked for."""
+
     line: StoredRun
-    cells: tuple[str, ...]
-    keys: tuple[Any, ...]
-    """What each cell sorts by."""
-    words: str
-    """What the filter looks in, in small letters."""
+    baseline: Mapping[str, str]
+    """Each toggle's first level."""
+
+    @cached_property
+    def _shown(self) -> tuple[tuple[str, Any], ...]:
+        """Each cell, and what it sorts by, or None: by itself."""
+        line = self.line
+        rate = si_number(line.tokens_per_s)
+        label = from_below(line.label(self.baseline))
+        if line.segments > 1:
+            label = tr("{label} ({count} settings, its last)", label=label, count=line.segments)
+        return (
+            (str(line.id), line.id),
+            (line.started_at[:16].replace("T", " "), None),
+            (label, None),
+            (tr(WORKLOADS[line.config.workload]), None),
+            (line.config.model.rstrip("/").rsplit("/", 1)[-1], None),
+            (line.device_name or line.config.device, None),
+            (f"{line.samples:,}", line.samples),
+            (rate if line.settled or rate == NOTHING else f"~ {rate}", line.tokens_per_s),
+            (gib(line.peak_allocated_bytes), line.peak_allocated_bytes),
+            (tr(STATES[line.outcome]), None),
+            (line.origin or "", None),
+        )
+
+    def cell(self, column: int) -> str:
+        return self._shown[column][0]
+
+    def key(self, column: int) -> Any:
+        """What the cell sorts by."""
+        if column == 0:
+            return self.line.id
+        cell, key = self._shown[column]
+        # NaN has no order: what was not measured comes first.
+        return cell if key is None else -1.0 if math.isnan(key) else key
+
+    @cached_property
+    def words(self) -> str:
+        """What the filter looks in, in small letters."""
+        return " ".join(cell for cell, _ in self._shown).lower()
 
 
 class StoredModel(QAbstractTableModel):
@@ -65,7 +103,7 @@ class StoredModel(QAbstractTableModel):
         """Replace the rows."""
         self.beginResetModel()
         baseline = baseline_levels()
-        self._rows = [_row(line, baseline) for line in runs]
+        self._rows = [_Row(line, baseline) for line in runs]
         self._arrange()
         self.endResetModel()
 
@@ -83,7 +121,7 @@ class StoredModel(QAbstractTableModel):
 
     def _arrange(self) -> None:
         column, order = self._sorted_by
-        self._rows.sort(key=lambda row: row.keys[column], reverse=order == Qt.SortOrder.DescendingOrder)
+        self._rows.sort(key=lambda row: row.key(column), reverse=order == Qt.SortOrder.DescendingOrder)
 
     def words(self, row: int) -> str:
         """All that a row says, in small letters."""
@@ -115,9 +153,9 @@ class StoredModel(QAbstractTableModel):
             return row.line.id
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return row.cells[index.column()]
+                return row.cell(index.column())
             case Qt.ItemDataRole.ToolTipRole:
-                return from_below(row.line.problem or "") or row.cells[index.column()]
+                return from_below(row.line.problem or "") or row.cell(index.column())
             case Qt.ItemDataRole.TextAlignmentRole:
                 return _alignment(index.column())
         return None
@@ -143,37 +181,10 @@ class WordFilter(QSortFilterProxyModel):
             self.invalidate()
 
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
+        if not self._wanted:
+            return True
         words = self._model.words(row)
         return all(word in words for word in self._wanted)
-
-
-def _row(line: StoredRun, baseline: Mapping[str, str]) -> _Row:
-    """``baseline``: each toggle's first level."""
-    rate = si_number(line.tokens_per_s)
-    label = from_below(line.label(baseline))
-    if line.segments > 1:
-        label = tr("{label} ({count} settings, its last)", label=label, count=line.segments)
-    shown: tuple[tuple[str, Any], ...] = (
-        (str(line.id), line.id),
-        (line.started_at[:16].replace("T", " "), None),
-        (label, None),
-        (tr(WORKLOADS[line.config.workload]), None),
-        (line.config.model.rstrip("/").rsplit("/", 1)[-1], None),
-        (line.device_name or line.config.device, None),
-        (f"{line.samples:,}", line.samples),
-        (rate if line.settled or rate == NOTHING else f"~ {rate}", line.tokens_per_s),
-        (gib(line.peak_allocated_bytes), line.peak_allocated_bytes),
-        (tr(STATES[line.outcome]), None),
-        (line.origin or "", None),
-    )
-    cells = tuple(cell for cell, _ in shown)
-    return _Row(
-        line=line,
-        cells=cells,
-        # Qt cannot order NaN: what was not measured comes first.
-        keys=tuple(cell if key is None else -1.0 if math.isnan(key) else key for cell, key in shown),
-        words=" ".join(cells).lower(),
-    )
 
 
 def _alignment(column: int) -> Qt.AlignmentFlag:
