@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
+from PySide6.QtCore import QModelIndex, QObject, Qt
 
+from explorer.gui.column_model import SORT_ROLE, Column, ColumnModel, Index
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import NOTHING, gib
-from explorer.gui.runs_model import SORT_ROLE, Column, Index
 from explorer.results.lab import Case, LabRow
 from explorer.results.lab_words import name_of
 
@@ -54,8 +54,10 @@ _LAST = math.inf
 """What is not known is sorted behind what is."""
 
 
-class LabModel(QAbstractTableModel):
+class LabModel(ColumnModel):
     """Rows in the order in which they were measured, until the person sorts them."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -79,30 +81,6 @@ class LabModel(QAbstractTableModel):
     def row_at(self, place: int) -> LabRow:
         return self._rows[place]
 
-    def reword(self) -> None:
-        """Say everything in the language of the moment."""
-        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
-        if self._rows:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self._rows) - 1, len(COLUMNS) - 1))
-
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own signature
-        return 0 if parent.isValid() else len(self._rows)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return tr(COLUMNS[section].title)
-            case Qt.ItemDataRole.ToolTipRole:
-                return tr(COLUMNS[section].tooltip) if COLUMNS[section].tooltip else None
-            case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(section)
-        return None
-
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
@@ -113,7 +91,7 @@ class LabModel(QAbstractTableModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return from_below(row.problem) or f"{row.case}: {tr(name_of(row.variant))}"
             case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(column)
+                return self.alignment(column)
         return self._keys(row)[column] if role == SORT_ROLE else None
 
     def _take(self, rows: Sequence[LabRow]) -> None:
@@ -163,8 +141,3 @@ class LabModel(QAbstractTableModel):
 
 def _number(value: float, form: str, unit: str = "") -> str:
     return format(value, form) + unit if math.isfinite(value) else NOTHING
-
-
-def _alignment(column: int) -> int:
-    side = Qt.AlignmentFlag.AlignRight if COLUMNS[column].number else Qt.AlignmentFlag.AlignLeft
-    return int(side | Qt.AlignmentFlag.AlignVCenter)

@@ -20,13 +20,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from explorer.gui.column_model import SORT_ROLE
 from explorer.gui.controls import ElidedLabel
 from explorer.gui.lab_model import COLUMNS, LabModel
 from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
 from explorer.gui.palette import theme
 from explorer.gui.readout import Legend
-from explorer.gui.runs_model import SORT_ROLE
 from explorer.gui.table_shape import shape
 from explorer.gui.wording import keep
 from explorer.results.lab import OPERATIONS, LabRow

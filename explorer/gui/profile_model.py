@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt
+from PySide6.QtCore import QObject, Qt
 
+from explorer.gui.column_model import SORT_ROLE, Column, ColumnModel, Index
 from explorer.gui.language import later, tr
-from explorer.gui.runs_model import SORT_ROLE, Column, Index
 from explorer.results.kernel_kinds import KINDS
 from explorer.results.proof import short_name
 from explorer.results.step_profile import REST, KernelTime, StepProfile
@@ -23,8 +23,10 @@ COLUMNS = (
 )
 
 
-class ProfileModel(QAbstractTableModel):
+class ProfileModel(ColumnModel):
     """A row a kernel, on the CPU an operator; the longest first, until the person sorts them."""
+
+    columns = COLUMNS
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -37,30 +39,6 @@ class ProfileModel(QAbstractTableModel):
         self._profile = profile
         self._rows = () if profile is None else profile.kernels
         self.endResetModel()
-
-    def reword(self) -> None:
-        """Say everything in the language of the moment."""
-        self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
-        if self._rows:
-            self.dataChanged.emit(self.index(0, 0), self.index(len(self._rows) - 1, len(COLUMNS) - 1))
-
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own signature
-        return 0 if parent.isValid() else len(self._rows)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return tr(COLUMNS[section].title)
-            case Qt.ItemDataRole.ToolTipRole:
-                return tr(COLUMNS[section].tooltip) if COLUMNS[section].tooltip else None
-            case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(section)
-        return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid() or self._profile is None:
@@ -80,10 +58,5 @@ class ProfileModel(QAbstractTableModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return kernel.name
             case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(column)
+                return self.alignment(column)
         return (short_name(kernel.name), kernel.kind, *figures, kernel.part)[column] if role == SORT_ROLE else None
-
-
-def _alignment(column: int) -> int:
-    side = Qt.AlignmentFlag.AlignRight if COLUMNS[column].number else Qt.AlignmentFlag.AlignLeft
-    return int(side | Qt.AlignmentFlag.AlignVCenter)

@@ -18,12 +18,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from explorer.gui.column_model import SORT_ROLE
 from explorer.gui.controls import quiet_wheel
 from explorer.gui.language import later, tr
 from explorer.gui.palette import milliseconds, tabular
 from explorer.gui.profile_model import COLUMNS, ProfileModel
 from explorer.gui.row_plots import MORE_WORDS_SHARE, NAMES_PX, Bar, RowPlot
-from explorer.gui.runs_model import SORT_ROLE
 from explorer.gui.wording import keep
 from explorer.results.step_profile import MOST_STEPS, StepProfile
 from explorer.results.step_profile_words import ONE_THING, adds_up, dominant

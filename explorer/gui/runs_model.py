@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QModelIndex, QObject, Qt
 from PySide6.QtGui import QColor, QPainter, QPen, QPixmap
 
 from explorer.config import Workload
+from explorer.gui.column_model import SORT_ROLE, Column, ColumnModel, Index
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import (
     A_STYLE,
@@ -35,20 +36,8 @@ from explorer.results.log import RunLog, RunRecord, SegmentRecord
 from explorer.results.machine import machine
 from explorer.results.statistics import SegmentSummary
 
-Index = QModelIndex | QPersistentModelIndex
-SORT_ROLE = int(Qt.ItemDataRole.UserRole)
 KEY_ROLE = SORT_ROLE + 1
 """(run id, segment index) of a row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    title: str
-    widest: str
-    """A cell as wide as any to come."""
-    tooltip: str = ""
-    number: bool = True
-    """Right-aligned, as numbers are."""
 
 
 WORKLOADS: Mapping[Workload, str] = MappingProxyType({"train": later("train"), "generate": later("generate")})
@@ -197,8 +186,10 @@ def _tooltip(record: RunRecord, part: SegmentRecord, summary: SegmentSummary) ->
     return "\n".join(lines)
 
 
-class RunsModel(QAbstractTableModel):
+class RunsModel(ColumnModel):
     """The segments of every run in ``log``, in the order in which they began."""
+
+    columns = COLUMNS
 
     def __init__(self, log: RunLog, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -247,25 +238,6 @@ class RunsModel(QAbstractTableModel):
         if self._rows:
             self.dataChanged.emit(self.index(0, 0), self.index(len(self._rows) - 1, 0))
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008  # Qt's own signature
-        return 0 if parent.isValid() else len(self._rows)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        if orientation != Qt.Orientation.Horizontal:
-            return None
-        column = COLUMNS[section]
-        match role:
-            case Qt.ItemDataRole.DisplayRole:
-                return tr(column.title)
-            case Qt.ItemDataRole.ToolTipRole:
-                return tr(column.tooltip) if column.tooltip else None
-            case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(column)
-        return None
-
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
         if not index.isValid():
             return None
@@ -280,7 +252,7 @@ class RunsModel(QAbstractTableModel):
             case Qt.ItemDataRole.ToolTipRole:
                 return row.tooltip
             case Qt.ItemDataRole.TextAlignmentRole:
-                return _alignment(COLUMNS[column])
+                return self.alignment(column)
             case Qt.ItemDataRole.DecorationRole if column == 0:
                 return self._swatch(row.run_id)
         return None
@@ -305,8 +277,3 @@ class RunsModel(QAbstractTableModel):
                 return b_colour(self._dark), 3, B_STYLE
             case _:
                 return run_colour(run_id, self._dark), 3, run_style(run_id)
-
-
-def _alignment(column: Column) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column.number else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter

@@ -17,8 +17,9 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 
+from explorer.gui.column_model import SORT_ROLE
 from explorer.gui.language import later, tr
-from explorer.gui.runs_model import COLUMNS, KEY_ROLE, SORT_ROLE, RunsModel
+from explorer.gui.runs_model import COLUMNS, KEY_ROLE, RunsModel
 from explorer.gui.table_shape import shape
 from explorer.gui.wording import keep
 from explorer.results.log import RunLog

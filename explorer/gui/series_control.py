@@ -1,4 +1,4 @@
-"""Ladder, sweep and attribution in the window: what the person asks for, what the worker measures, what is kept."""
+"""Ladder, sweep, attribution and A/A floor in the window: what is asked for, what the worker measures, what is kept."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import QAbstractItemView, QTableView
 
+from explorer.gui.column_model import Column
 from explorer.gui.language import tr
 from explorer.gui.palette import tabular
-from explorer.gui.runs_model import Column
 
 
 def shape(table: QTableView, columns: Sequence[Column]) -> None:
