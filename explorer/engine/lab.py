@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import queue
-import threading
 import warnings
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -19,8 +16,8 @@ from explorer.engine.kernel_timing import Stopwatch
 from explorer.engine.lab_operations import BACKENDS, Prepared, prepare
 from explorer.engine.session import use_full_fp32
 from explorer.engine.task import Outcome, Task
-from explorer.messages import Bench, Benched, Command, Event
-from explorer.results.environment import DeviceInfo, Environment
+from explorer.messages import Bench, Benched
+from explorer.results.environment import DeviceInfo
 from explorer.results.lab import LabRow
 
 WARM_UPS = 2
@@ -28,33 +25,22 @@ NO_KERNEL = ("No available kernel", "No viable backend")
 """How torch begins where none of the kernels that are allowed can do a call, on CUDA and on the CPU."""
 
 
-class Lab(Task):
+class Lab(Task[Bench]):
     """Sends an event a variant; ends early after one that failed."""
-
-    def __init__(
-        self,
-        bench: Bench,
-        flag: threading.Event,
-        commands: queue.SimpleQueue[Command],
-        emit: Callable[[Event], None],
-        here: Environment,
-    ) -> None:
-        super().__init__(bench, flag, commands, emit, here)
-        self._bench = bench
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         use_full_fp32()
         torch_device = torch.device(device.id)
         if torch_device.type == "cuda":
             torch.cuda.set_device(torch_device)
-        stopwatch = Stopwatch(torch_device, quick=self._bench.quick)
+        stopwatch = Stopwatch(torch_device, quick=self._command.quick)
         with torch.cuda.stream(stopwatch.stream) if torch_device.type == "cuda" else nullcontext():
-            for variant in self._bench.variants:
+            for variant in self._command.variants:
                 if self._flag.is_set():
                     return "stopped"
-                self._report(f"{self._bench.case}: {variant}", None, None, "")
+                self._report(f"{self._command.case}: {variant}", None, None, "")
                 row = self._row(variant, device, stopwatch)
-                self._emit(Benched(run_id=self._bench.run_id, row=row))
+                self._emit(Benched(run_id=self._command.run_id, row=row))
                 if row.outcome == "failed":
                     break
                 gc.collect()
@@ -64,7 +50,7 @@ class Lab(Task):
 
     def _row(self, variant: str, device: DeviceInfo, stopwatch: Stopwatch) -> LabRow:
         """What ``variant`` showed, or why it showed nothing."""
-        row = LabRow(case=self._bench.case, variant=variant, outcome="measured")
+        row = LabRow(case=self._command.case, variant=variant, outcome="measured")
         if variant in ("triton", "compile") and device.triton_problem and device.kind == "cuda":
             return replace(row, outcome="refused", problem=device.triton_problem)
         if variant == "triton" and device.kind == "cpu":
@@ -73,7 +59,7 @@ class Lab(Task):
             # In them torch says why a kernel of its attention will not do.
             warnings.simplefilter("always")
             try:
-                prepared = prepare(self._bench.case, variant, torch.device(device.id))
+                prepared = prepare(self._command.case, variant, torch.device(device.id))
                 with prepared.around():
                     return _measured(row, prepared, torch.device(device.id), stopwatch)
             except torch.OutOfMemoryError as error:

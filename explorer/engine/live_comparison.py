@@ -24,7 +24,7 @@ SOLO_STEPS = 10
 """Steady steps that each arm makes alone on the device; its memory peak is taken from these."""
 
 
-class LiveComparison(Task):
+class LiveComparison(Task[Compare]):
     """Each arm alone first, until it has settled; then blocks of both, in an order drawn by seed: ABBA or BAAB.
 
     Of equal arms only the second is alone first: what it needs, both need.
@@ -42,16 +42,15 @@ class LiveComparison(Task):
         here: Environment,
     ) -> None:
         super().__init__(compare, flag, commands, emit, here)
-        self._compare = compare
         self._delay: Delay | None = None
         self._announced: set[int] = set()
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
-        for config in self._compare.arms:
+        for config in self._command.arms:
             if config.workload != "train":
                 raise BadRequest(what="Not compared", why=f"the workload is {config.workload}; only train is compared")
         self._look_at(device)
-        if self._compare.arms[0] != self._compare.arms[1]:
+        if self._command.arms[0] != self._command.arms[1]:
             with self._solo(0, device):
                 pass
         with ExitStack() as stack:
@@ -69,7 +68,7 @@ class LiveComparison(Task):
 
     def _solo(self, arm: int, device: DeviceInfo, *, alone: bool = True) -> Session:
         """A session of ``arm``, warmed up by the rule and suspended. ``alone``: no other one holds memory."""
-        self._config = self._compare.arms[arm]
+        self._config = self._command.arms[arm]
         with ExitStack() as opening:
             session = opening.enter_context(self._open(self._config, device))
             if alone:
@@ -78,24 +77,24 @@ class LiveComparison(Task):
                 session.begin_beside_another()
             if arm not in self._announced:
                 self._announced.add(arm)
-                self._announce(self._compare.run_ids[arm], session, ())
+                self._announce(self._command.run_ids[arm], session, ())
             steady: list[float] = []
             while len(steady) < SOLO_STEPS:
                 steady += [sample.step_ms for sample in self._step(session, arm) if sample.phase == "steady"]
-            if arm == 1 and self._compare.delay and self._delay is None:
-                self._delay = Delay(session.run.device, self._compare.delay * statistics.median(steady))
-            self._take(self._compare.run_ids[arm], session, all_of_them=True)
+            if arm == 1 and self._command.delay and self._delay is None:
+                self._delay = Delay(session.run.device, self._command.delay * statistics.median(steady))
+            self._take(self._command.run_ids[arm], session, all_of_them=True)
             session.suspend()
             opening.pop_all()
         return session
 
     def _alternate(self, block: Callable[[int, int], None]) -> None:
-        draw = random.Random(self._compare.seed)
+        draw = random.Random(self._command.seed)
         for pair in itertools.count():
             if pair % 2 == 0:
                 order = draw.choice(((0, 1), (1, 0)))
             for arm in order:
-                self._config = self._compare.arms[arm]
+                self._config = self._command.arms[arm]
                 block(arm, pair)
             order = (order[1], order[0])
 
@@ -108,15 +107,15 @@ class LiveComparison(Task):
         session.resume(pair, alone=alone)
         sleeps = self._sleeps
         counted: list[Sample] = []
-        while len(counted) < self._compare.block_steps or sum(s.step_ms for s in counted) < self._compare.block_s * 1e3:
+        while len(counted) < self._command.block_steps or sum(s.step_ms for s in counted) < self._command.block_s * 1e3:
             if arm == 1 and self._delay is not None:
                 self._delay()
             counted += [sample for sample in self._step(session, arm) if sample.phase == "steady"]
-        counted += self._take(self._compare.run_ids[arm], session, all_of_them=True)
+        counted += self._take(self._command.run_ids[arm], session, all_of_them=True)
         session.suspend()
         self._emit(
             BlockEnded(
-                run_id=self._compare.run_ids[arm],
+                run_id=self._command.run_ids[arm],
                 arm=arm,
                 pair=pair,
                 steps=len(counted),
@@ -128,7 +127,7 @@ class LiveComparison(Task):
         )
 
     def _step(self, session: Session, arm: int) -> list[Sample]:
-        run_id = self._compare.run_ids[arm]
+        run_id = self._command.run_ids[arm]
         if self._flag.is_set():
             self._take(run_id, session, all_of_them=True)
             raise Cancelled

@@ -48,7 +48,7 @@ from explorer.optimizations import registry
 from explorer.results.environment import DeviceInfo, Environment
 
 
-class LiveRun(Task):
+class LiveRun(Task[Start]):
     """Steps until they are enough or Stop comes; Reconfigure, Save and ProfileSteps are read between them."""
 
     def __init__(

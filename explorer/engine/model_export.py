@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -13,23 +10,12 @@ import torch
 from explorer.engine import serving
 from explorer.engine.model import load
 from explorer.engine.task import Outcome, Task
-from explorer.messages import Command, Event, Export, Exported
-from explorer.results.environment import DeviceInfo, Environment
+from explorer.messages import Export, Exported
+from explorer.results.environment import DeviceInfo
 
 
-class ModelExport(Task):
+class ModelExport(Task[Export]):
     """On the host, whatever the device: a graph that was traced there runs anywhere."""
-
-    def __init__(
-        self,
-        command: Export,
-        flag: threading.Event,
-        commands: queue.SimpleQueue[Command],
-        emit: Callable[[Event], None],
-        here: Environment,
-    ) -> None:
-        super().__init__(command, flag, commands, emit, here)
-        self._command = command
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         target = Path(self._command.target)

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable
 
 from explorer.engine.apart import Report
 from explorer.engine.step_profiling import steps_profile_of
 from explorer.engine.task import Outcome, Task
-from explorer.messages import Command, Event, ProfileSteps, StepsProfiled
-from explorer.results.environment import DeviceInfo, Environment
+from explorer.messages import ProfileSteps, StepsProfiled
+from explorer.results.environment import DeviceInfo
 
 
-class Profiling(Task):
+class Profiling(Task[ProfileSteps]):
     """Answers with StepsProfiled, unless it was stopped."""
-
-    def __init__(
-        self,
-        command: ProfileSteps,
-        flag: threading.Event,
-        commands: queue.SimpleQueue[Command],
-        emit: Callable[[Event], None],
-        here: Environment,
-    ) -> None:
-        super().__init__(command, flag, commands, emit, here)
-        self._command = command
 
     def _run_on(self, device: DeviceInfo) -> Outcome:
         self._emit(

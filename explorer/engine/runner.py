@@ -6,7 +6,7 @@ import gc
 import queue
 import threading
 from collections.abc import Callable
-from typing import assert_never
+from typing import Any, assert_never
 
 from explorer.messages import (
     Bench,
@@ -86,6 +86,7 @@ class Runner:
         from explorer.engine.memory_at_hand import answer
         from explorer.engine.model_export import ModelExport
         from explorer.engine.profiling import Profiling
+        from explorer.engine.task import Task
         from explorer.engine.verification import Verification
 
         here = environment()
@@ -98,33 +99,27 @@ class Runner:
         while True:
             command = waiting.pop(0) if waiting else self._commands.get()
             match command:
-                case Start():
-                    run = LiveRun(
-                        command, self._flag(command.run_id), self._commands, self._emit, here, flag_of=self._flag
-                    )
-                    waiting += run.serve()
-                    self._forget(command.run_id)
-                case Compare():
-                    run_id = command.run_ids[0]
-                    comparison = LiveComparison(command, self._flag(run_id), self._commands, self._emit, here)
-                    waiting += comparison.serve()
+                case Start() | Compare() | Verify() | Bench() | ProfileSteps() | Export():
+                    run_id = command.run_ids[0] if isinstance(command, Compare) else command.run_id
+                    given = (self._flag(run_id), self._commands, self._emit, here)
+                    task: Task[Any]
+                    match command:
+                        case Start():
+                            task = LiveRun(command, *given, flag_of=self._flag)
+                        case Compare():
+                            task = LiveComparison(command, *given)
+                        case Verify():
+                            task = Verification(command, *given)
+                        case Bench():
+                            task = Lab(command, *given)
+                        case ProfileSteps():
+                            task = Profiling(command, *given)
+                        case Export():
+                            task = ModelExport(command, *given)
+                        case _:
+                            assert_never(command)
+                    waiting += task.serve()
                     self._forget(run_id)
-                case Verify():
-                    checks = Verification(command, self._flag(command.run_id), self._commands, self._emit, here)
-                    waiting += checks.serve()
-                    self._forget(command.run_id)
-                case Export():
-                    export = ModelExport(command, self._flag(command.run_id), self._commands, self._emit, here)
-                    waiting += export.serve()
-                    self._forget(command.run_id)
-                case Bench():
-                    lab = Lab(command, self._flag(command.run_id), self._commands, self._emit, here)
-                    waiting += lab.serve()
-                    self._forget(command.run_id)
-                case ProfileSteps():
-                    profiling = Profiling(command, self._flag(command.run_id), self._commands, self._emit, here)
-                    waiting += profiling.serve()
-                    self._forget(command.run_id)
                 case Reconfigure():
                     pass  # its run has ended meanwhile
                 case Save():

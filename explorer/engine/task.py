@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import torch
 
@@ -50,17 +50,21 @@ EMIT_EVERY_S = 0.05
 Outcome = Literal["completed", "stopped", "failed"]
 
 
-class Task(ABC):
+Asked = TypeVar("Asked", bound=Work)
+
+
+class Task(ABC, Generic[Asked]):
     """``serve`` does it on the worker thread; a subclass says how. The stop flag is read before each step."""
 
     def __init__(
         self,
-        command: Work,
+        command: Asked,
         flag: threading.Event,
         commands: queue.SimpleQueue[Command],
         emit: Callable[[Event], None],
         here: Environment,
     ) -> None:
+        self._command = command
         self._download = command.download
         self._run_ids = command.run_ids if isinstance(command, Compare) else (command.run_id,)
         self._config = _first(command)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import queue
-import threading
-from collections.abc import Callable
 
 from explorer.config import RunConfig
 from explorer.engine.errors import BadRequest
@@ -14,31 +11,20 @@ from explorer.engine.problems import describe
 from explorer.engine.proving import profile_of
 from explorer.engine.task import Outcome, Task
 from explorer.engine.verify import Known, parity
-from explorer.messages import Command, Event, ParityChecked, Problem, Profiled, Verify
-from explorer.results.environment import DeviceInfo, Environment
+from explorer.messages import ParityChecked, Problem, Profiled, Verify
+from explorer.results.environment import DeviceInfo
 from explorer.results.parity import Parity, with_text
 
 
-class Verification(Task):
+class Verification(Task[Verify]):
     """All parities first, since they share their references; then a profile each."""
 
-    def __init__(
-        self,
-        verify: Verify,
-        flag: threading.Event,
-        commands: queue.SimpleQueue[Command],
-        emit: Callable[[Event], None],
-        here: Environment,
-    ) -> None:
-        super().__init__(verify, flag, commands, emit, here)
-        self._verify = verify
-
     def _run_on(self, device: DeviceInfo) -> Outcome:
-        run_id = self._verify.run_id
+        run_id = self._command.run_id
         known: Known = {}
-        for config in self._verify.parity:
+        for config in self._command.parity:
             self._emit(ParityChecked(run_id=run_id, config=config, found=self._parity(config, device, known)))
-        for config in self._verify.proof:
+        for config in self._command.proof:
             found = profile_of(
                 config,
                 download=self._download,
