@@ -37,11 +37,11 @@ Columns = Mapping[str, NDArray[Any]]
 
 STYLE = """
 body { font: 14px/1.45 system-ui, "Noto Sans", "DejaVu Sans", sans-serif; color: #1c2126; background: #fff;
-  max-width: 1100px; margin: 24px auto; padding: 0 16px; }
+  max-width: 1360px; margin: 24px auto; padding: 0 16px; }
 h1 { font-size: 24px; margin-bottom: 0; } h2 { font-size: 18px; margin-top: 32px; } h3 { font-size: 15px; }
 p.small, td.small { color: #56606b; font-size: 12px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.wide { overflow-x: auto; white-space: nowrap; }
+.wide { overflow-x: auto; white-space: nowrap; } .wide th { white-space: normal; }
 th, td { text-align: left; padding: 3px 10px; border-bottom: 1px solid #dfe3e7; vertical-align: top; }
 th { color: #56606b; font-weight: 600; } td.number, th.number { text-align: right; }
 td.changed { font-weight: 600; } svg { max-width: 100%; height: auto; vertical-align: middle; }
@@ -91,9 +91,15 @@ def report(
     when = datetime.now().astimezone().isoformat(sep=" ", timespec="minutes")
     title = say("GPT-2 Optimization Explorer: report")
     several = several_machines(told)
+    one = len(told) == 1
+    runs = (
+        say("1 run, written {when}", when=when)
+        if one
+        else say("{count} runs, written {when}", count=len(told), when=when)
+    )
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="small">{escape(say("{count} runs, written {when}", count=len(told), when=when))}</p>',
+        f'<p class="small">{escape(runs)}</p>',
         f'<p class="warning">{escape(several)}</p>' if several is not None else "",
         f"<h2>{escape(say('Results'))}</h2>",
         _results(told, toggles, say),
