@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(args: list[str]) -> int:
     # Without a subcommand the window opens; its own options (--in-process, …) begin with a dash.
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help", "--version")):
-        from explorer.gui.app import main as window
+        from explorer.gui.opening import main as window
 
         return window(args)
     if args[0] in WITH_PARSERS_OF_THEIR_OWN:

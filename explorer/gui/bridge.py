@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -46,10 +46,17 @@ from explorer.messages import (
 )
 from explorer.results.log import RunLog, RunRecord
 
+EarlyWorker: TypeAlias = ResumingWorker
+"""A worker that was started before there is a window; only a Bridge can use it."""
 State = Literal["absent", "starting", "ready", "running", "stopping"]
 DRAIN_EVERY_MS = 100
 # A stop is read between steps: one that is this late has a long step (a compilation, a huge batch) before it.
 STOP_PATIENCE_MS = 2000
+
+
+def start_early() -> EarlyWorker:
+    """Start a worker's process, on the main thread, before anything else of the window is imported."""
+    return open_worker(in_process=False)
 
 
 class Bridge(QObject):
@@ -98,11 +105,21 @@ class Bridge(QObject):
     """Note: no step came for much longer than one takes"""
     state_changed = Signal(str)
 
-    def __init__(self, log: RunLog, recorder: Recorder, *, in_process: bool, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        log: RunLog,
+        recorder: Recorder,
+        *,
+        in_process: bool,
+        worker: EarlyWorker | None = None,
+        parent: QObject | None = None,
+    ) -> None:
+        """``worker``: the one to begin with, which was started before."""
         super().__init__(parent)
         self._log = log
         self._recorder = recorder
         self._in_process = in_process
+        self._early = worker
         self._worker: ResumingWorker | None = None
         self._state: State = "absent"
         self._run_id = self._last_number = self._work_id = 0
@@ -149,7 +166,7 @@ class Bridge(QObject):
     def open(self) -> None:
         """Start a worker, if there is none."""
         if self._worker is None:
-            self._worker = open_worker(in_process=self._in_process)
+            self._worker, self._early = self._early or open_worker(in_process=self._in_process), None
             self._spent, self._stall = False, StallWatch()
             self._drain.start()
             self._set_state("starting")
@@ -285,7 +302,7 @@ class Bridge(QObject):
             self._experiment.close()
         self._drain.stop()
         self._patience.stop()
-        worker, self._worker = self._worker, None
+        worker, self._worker = self._worker or self._early, None
         if worker is not None:
             worker.close(timeout_s=1.0)
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QDockWidget, QMainWindow, QTabWidget
 
 from explorer.config import RunConfig
 from explorer.gui import help_windows, speech, theme
-from explorer.gui.bridge import Bridge
+from explorer.gui.bridge import Bridge, EarlyWorker
 from explorer.gui.command_palette import CommandPalette
 from explorer.gui.compare_control import CompareControl
 from explorer.gui.compare_panel import ComparePanel
@@ -59,8 +59,16 @@ TABLE_HEIGHT_PX = 148
 class MainWindow(QMainWindow):
     """The whole of it. ``open_worker`` is called once the window is on the screen."""
 
-    def __init__(self, settings: Settings, *, store: Path | None, in_process: bool, cuda_expected: bool) -> None:
-        """``store``: the file that runs are kept in; None: they are not kept."""
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Path | None,
+        in_process: bool,
+        cuda_expected: bool,
+        worker: EarlyWorker | None = None,
+    ) -> None:
+        """``store``: the file that runs are kept in; None: they are not kept. ``worker``: one that has started already."""
         super().__init__()
         self.setObjectName("main_window")
         self.setWindowTitle("GPT-2 Optimization Explorer")
@@ -75,7 +83,7 @@ class MainWindow(QMainWindow):
         self.intent = Intent(config, self)
         self.pins = Pins(self)
         self.stored = StoredRuns(store, self)
-        self.bridge = Bridge(self.log, self.stored.recorder, in_process=in_process, parent=self)
+        self.bridge = Bridge(self.log, self.stored.recorder, in_process=in_process, worker=worker, parent=self)
         self.messages = MessageBar()
         runs = RunsTable(self.log)
         self.panels = Panels(

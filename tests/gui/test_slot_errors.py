@@ -12,8 +12,8 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QPushButton
 from window_bench import Bench, steps
 
-from explorer.gui.app import main
 from explorer.gui.main_window import MainWindow
+from explorer.gui.opening import main
 from explorer.gui.slot_errors import SlotErrors
 from explorer.results.store import Store
 
@@ -64,6 +64,8 @@ def test_that_the_program_itself_says_its_mistakes_and_lives_on(bench: Bench) ->
     try:
         with bench.qtbot.capture_exceptions():
             assert main(["main.py", "--no-store"]) == 0
+        assert len(bench.workers) == 1, "the window takes the one that was started for it"
+        assert not bench.worker.alive
     finally:
         signal.signal(signal.SIGINT, before)
     assert "LookupError: no such curve" in said[0]

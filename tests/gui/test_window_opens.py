@@ -65,6 +65,35 @@ def test_that_the_window_shows_without_torch_before_the_worker_and_closes_within
     assert done.returncode == 0, done.stderr
 
 
+EARLY = """
+import sys
+from explorer.entry import main
+from explorer.gui import bridge
+
+def open_worker(*, in_process):
+    assert not in_process
+    print(*(name for name in ("PySide6.QtWidgets", "pyqtgraph", "explorer.gui.main_window") if name in sys.modules))
+    raise SystemExit(7)
+
+bridge.open_worker = open_worker
+main([])
+"""
+
+
+def test_that_the_worker_starts_before_the_window_is_imported(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "QT_QPA_PLATFORM": "offscreen"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "\n", "its own imports take seconds, and need not wait for these"
+
+
 def test_that_a_wrong_option_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "main.py"), "--no-such-option"],
