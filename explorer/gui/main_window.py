@@ -68,7 +68,7 @@ class MainWindow(QMainWindow):
         cuda_expected: bool,
         worker: EarlyWorker | None = None,
     ) -> None:
-        """``store``: the file that runs are kept in; None: they are not kept. ``worker``: one that has started already."""
+        """``store``: the file that runs are kept in; None: they are not kept. ``worker``: one that runs already."""
         super().__init__()
         self.setObjectName("main_window")
         self.setWindowTitle("GPT-2 Optimization Explorer")
