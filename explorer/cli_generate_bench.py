@@ -59,13 +59,12 @@ KERNELS = 12
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print a table, and return the exit status, 0.
+    """Measure, print a table, and return the exit status: 0, or 1 where not one arm could run.
 
     Raises:
         ValueError: the request was wrong.
     """
-    _measure(_parser().parse_args(argv))
-    return 0
+    return 0 if _measure(_parser().parse_args(argv)) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -109,7 +108,8 @@ class Arm:
     """Measured when all the others are: compiling takes longer than they do together."""
 
 
-def _measure(args: argparse.Namespace) -> None:
+def _measure(args: argparse.Namespace) -> bool:
+    """Whether there is something to show."""
     if args.csv is not None:
         check_target(args.csv)
     if args.rounds < 1:
@@ -145,7 +145,7 @@ def _measure(args: argparse.Namespace) -> None:
         try:
             speed = arm.measure(dataclasses.replace(config, batch=batch), False)
         except BadRequest as error:
-            say(f"{batch:>4}  {arm.name:<28}{error.why}\n")
+            say(f"{batch:>4}  {arm.name:<28}  {error.why}\n")
             continue
         if arm.name == EXACT:
             exact[batch] = speed.tokens
@@ -158,7 +158,7 @@ def _measure(args: argparse.Namespace) -> None:
         sys.stdout.flush()
         _write(args.csv, rows)
     if args.without_profile or args.tokens <= 2 * PROFILED_TOKENS:
-        return
+        return bool(rows)
     ceiling: float | None = None
     for arm, config, row in graphed:  # at the end: the profiler slows what comes after it in a process
         found = arm.measure(config, True)
@@ -177,6 +177,7 @@ def _measure(args: argparse.Namespace) -> None:
             say("\n" + account_in_words(account))
         sys.stdout.flush()
         _write(args.csv, rows)
+    return bool(rows)
 
 
 def _copy_gb_per_s(device: DeviceInfo) -> float | None:

@@ -66,13 +66,23 @@ def test_that_a_text_that_parts_from_transformers_says_where(
     assert "compiled" not in printed
 
 
+def test_that_where_no_arm_can_run_the_status_says_so(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bench.csv"
+    asked = ["--model", str(tiny_model), "--device", "cpu", "--without-transformers", "--set", OURS[2], "--batch", "1"]
+    assert main(["generate-bench", *asked, "--csv", str(file)]) == 1
+    assert "CUDA graphs need a CUDA device" in capsys.readouterr().out
+    assert not file.exists()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "rows"), [("bf16", "1"), ("int8", "1"), ("bf16", "3")])
 def test_that_a_token_of_our_kernels_is_accounted_for_by_part(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, rows: str
 ) -> None:
     file = tmp_path / "bench.csv"
-    settings = f"kv_cache=static,attention=sdpa,decoder=triton,decode_graph=on,weight_dtype={dtype}"
+    settings = f"kv_cache=static,attention=sdpa,gelu=torch,decoder=triton,decode_graph=on,weight_dtype={dtype}"
     asked = ["--model", str(tiny_model), "--without-transformers", "--set", settings, "--batch", rows]
     assert (
         main(["generate-bench", *asked, "--prompt-tokens", "5", "--tokens", "40", "--rounds", "3", "--csv", str(file)])
