@@ -217,6 +217,7 @@ class MainWindow(QMainWindow):
             self.lab,
             self.diagnosing,
             self.series,
+            self.memory,
             self.profiling,
             self.storing,
         ):

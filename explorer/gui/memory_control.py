@@ -45,6 +45,11 @@ class MemoryControl(QObject):
         """Have the worker give back what its allocator keeps for later."""
         self._ask(self.obstacle_to_emptying(), EmptyCache())
 
+    def reword(self) -> None:
+        """Show what stands in the window in the language of the moment."""
+        if self._window is not None:
+            self._window.reword()
+
     def obstacle(self) -> str:
         """Why the worker cannot be asked now; empty where it can."""
         if self._bridge.state in ("absent", "starting"):

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtGui import QAction, QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QPlainTextEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QFileDialog, QPlainTextEdit, QPushButton
 from window_bench import CPU, GPU, Bench, environment
 
+from explorer.gui import speech
+from explorer.gui.language import catalogue
 from explorer.gui.memory_window import MemoryWindow
 from explorer.messages import CacheEmptied, EmptyCache, MemorySummary, RunEnded, SummarizeMemory, Verify
 
@@ -52,6 +54,24 @@ def test_that_a_summary_is_shown_beside_the_window_copied_saved_and_asked_for_ag
     desk.say(TOLD)
     desk.find(MemoryWindow, "memory_window").close()
     desk.end(start)
+
+
+def test_that_an_open_summary_follows_the_language(
+    desk: Bench, qapp: QApplication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speech, "missing_font", lambda wanted: None)
+    desk.find(QAction, "memory_summary_action").trigger()
+    desk.say(MemorySummary(lines=("no worker; Start opens one",), tables=()))
+    shown = desk.find(MemoryWindow, "memory_window")
+    desk.window.set_language("zh_CN")
+    chinese = catalogue("zh_CN")
+    assert shown.windowTitle() == chinese["Memory"]
+    assert desk.find(QPushButton, "memory_again").text() == chinese["Look again"]
+    assert desk.find(QPlainTextEdit, "memory_text").toPlainText() == chinese["no worker; Start opens one"]
+    desk.window.set_language("en")
+    assert shown.windowTitle() == "Memory"
+    assert desk.find(QPlainTextEdit, "memory_text").toPlainText() == "no worker; Start opens one"
+    shown.close()
 
 
 def test_that_an_emptied_cache_says_what_came_free(desk: Bench) -> None:
