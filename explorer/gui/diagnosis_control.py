@@ -124,7 +124,8 @@ class DiagnosisControl(QObject):
         looking = self._looking is not None
         self._panel.show_look(obstacle=self.obstacle(), looking=looking, progress=self._activity)
         self.changed.emit()
-        if not self._panel.isVisible():
+        # Of docks behind each other each counts as visible.
+        if self._panel.visibleRegion().isEmpty():
             return
         self._looked_at_s = time.monotonic()
         record = self._record()

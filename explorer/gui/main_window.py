@@ -163,6 +163,7 @@ class MainWindow(QMainWindow):
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
         self.diagnosing.changed.connect(self._show_state)
+        self._diagnosis_dock.visibilityChanged.connect(self.diagnosing.refresh)
         self.intent.changed.connect(self._show_state)
         self.intent.changed.connect(self._show_fitting_dock)
         self._show_state()

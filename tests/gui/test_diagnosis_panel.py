@@ -29,6 +29,7 @@ from explorer.messages import (
     Stop,
     Verify,
 )
+from explorer.results.diagnosis import diagnosis
 from explorer.results.loss_watch import LossWatch
 from explorer.results.proof import Kernel, Profile
 from explorer.results.sample import Segment
@@ -210,6 +211,27 @@ def test_that_the_dock_that_the_workload_is_about_comes_to_the_front_and_a_close
     diagnosis.close()
     shown.choose("workload_combo", "train")
     assert diagnosis.isHidden()
+
+
+def test_that_nothing_is_diagnosed_behind_another_dock_and_all_of_it_once_it_is_in_front(
+    shown: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = []
+
+    def look(*args: Any, **named: Any) -> Any:
+        looked.append(args)
+        return diagnosis(*args, **named)
+
+    monkeypatch.setattr(diagnosis_control, "diagnosis", look)
+    text, dock = shown.find(QDockWidget, "text_dock"), shown.find(QDockWidget, "diagnosis_dock")
+    text.raise_()
+    shown.until(lambda: dock.visibleRegion().isEmpty())
+    looked.clear()
+    start = trained(shown, data_wait_ms=30.0)
+    shown.end(start)
+    assert not looked
+    dock.raise_()
+    shown.until(lambda: "finding_data" in texts(shown, "finding_"))
 
 
 def test_that_a_look_that_fails_says_why(shown: Bench) -> None:
