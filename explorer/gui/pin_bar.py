@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import (
@@ -23,14 +25,18 @@ from explorer.gui.palette import A_STYLE, B_STYLE, a_colour, b_colour
 from explorer.gui.pins import LETTERS, Arm, Pins
 from explorer.gui.wording import keep
 
-CHIP_WIDTH_PX = 152
+CHIP_WIDTH_PX = 240
 LEAST_CHIP_WIDTH_PX = 60
-LEAST_LETTERS = 5
+LEAST_LETTERS = 4
 """Fewer say nothing: then the arm's letter stands alone."""
 MOST = 1000
 """Share of the room that chips take before any is left empty."""
 HEIGHT_PX = 26
 SWATCH_PX = QSize(22, 12)
+BESIDE_WORDS_PX = 16
+"""The frame, the swatch's distance and the arrow."""
+_FROM = re.compile(r"\w+ \S+ → ")
+"""What a level was, such as ``precision fp32 → `` before ``bf16``."""
 
 
 class PinBar(QWidget):
@@ -76,11 +82,13 @@ class PinBar(QWidget):
             a if pins.a is not None else tr("not pinned"),
             b if pins.b is not None else tr("now: {what}", what=now),
         )
-        for chip, letter, config, said in zip(self.chips, LETTERS, pinned, words, strict=True):
-            text = f"{letter}  {said.replace(' -> ', ' → ')}"
-            chip.setText(text)
-            chip.setToolTip(text)
-            chip.setAccessibleName(text)
+        follows = tr("now") if pins.a is None or pins.a == current else b
+        short = (a if pins.a is not None else tr("pin…"), b if pins.b is not None else follows)
+        for chip, letter, config, said, brief in zip(self.chips, LETTERS, pinned, words, short, strict=True):
+            chip.show_words(
+                f"{letter}  {said.replace(' -> ', ' → ')}",
+                short=f"{letter} {_FROM.sub('', brief.replace(' -> ', ' → '))}",
+            )
             for action in chip.actions()[1:]:  # all but pinning itself
                 action.setEnabled(config is not None)
         self.compare.setEnabled(self._comparing or pins.a is not None)
@@ -108,7 +116,7 @@ class PinBar(QWidget):
         self.compare.setToolTip(words)
         self.compare.setAccessibleDescription(words)
 
-    def _chip(self, arm: Arm) -> QToolButton:
+    def _chip(self, arm: Arm) -> _Chip:
         letter = LETTERS[arm]
         chip = _Chip()
         chip.setObjectName(f"pin_{letter.lower()}_button")
@@ -142,14 +150,30 @@ class PinBar(QWidget):
 
 
 class _Chip(QToolButton):
-    """Shows of its text what there is room for, at least the arm's letter."""
+    """Shows its text where there is room, or else its short form, or of that what there is room for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._short = ""
+
+    def show_words(self, whole: str, *, short: str) -> None:
+        self._short = short
+        self.setText(whole)
+        self.setToolTip(whole)
+        self.setAccessibleName(whole)
+
+    def said(self) -> str:
+        """What can be read on it; at least the arm's letter."""
+        metrics, room = self.fontMetrics(), self.width() - SWATCH_PX.width() - BESIDE_WORDS_PX
+        if metrics.horizontalAdvance(self.text()) <= room:
+            return self.text()
+        said = metrics.elidedText(self._short, Qt.TextElideMode.ElideRight, room)
+        return said if len(said) > LEAST_LETTERS else self._short[:1]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionToolButton()
         self.initStyleOption(option)
-        room = self.width() - SWATCH_PX.width() - 26
-        said = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room)
-        option.text = said if len(said) > LEAST_LETTERS else self.text()[:1]
+        option.text = self.said()
         QStylePainter(self).drawComplexControl(QStyle.ComplexControl.CC_ToolButton, option)
 
 

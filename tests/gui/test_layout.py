@@ -36,6 +36,26 @@ def test_that_tabs_and_pins_share_their_row_in_the_smallest_window(bench: Bench)
     assert places[-1][1] <= window.width()
 
 
+def test_that_chips_say_their_part_uncut_in_a_small_window_and_all_of_it_in_a_large_one(bench: Bench) -> None:
+    window = bench.open()
+    window.show()
+    chips = window.panels.pins.chips
+
+    def said(width: int) -> list[str]:
+        window.resize(width, 720)
+        QApplication.processEvents()
+        return [chip.said() for chip in chips]
+
+    assert said(1280) == ["A pin…", "B now"]
+    assert said(1920) == ["A  not pinned", "B  now: the settings"]
+    window.intent.change(levels=(("attention", "sdpa"),))
+    window.comparing.pin(0)
+    window.intent.change(levels=(("attention", "sdpa"), ("precision", "bf16")))
+    assert said(1280)[1] == "B bf16"
+    assert chips[1].toolTip() == "B  now: precision fp32 → bf16"
+    assert said(SMALLEST_SIZE_PX[0]) == ["A", "B"]
+
+
 @pytest.mark.parametrize("size", [SMALLEST_SIZE_PX, (1280, 720)])
 def test_that_the_docks_at_the_right_end_above_the_table_and_hold_all_that_is_in_them(
     bench: Bench, size: tuple[int, int]
