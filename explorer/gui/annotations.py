@@ -1,4 +1,4 @@
-"""What is written over a plot: hatched stretches that statistics leave out, and lines where a setting changed."""
+"""What is written over a plot: hatched stretches that statistics leave out, and lines where something changed."""
 
 from __future__ import annotations
 
@@ -47,6 +47,10 @@ class Timeline:
         """Say what began with segment ``index``; its marker stands where its first step begins."""
         if changes:
             self._texts[index] = ", ".join(change.replace(" -> ", " → ") for change in changes)
+
+    def mark(self, text: str) -> None:
+        """Set a marker at the last step taken in."""
+        self.markers.append(Marker(time_s=self._last_s, text=text))
 
     def add(self, sample: Sample) -> None:
         """Take in the next step."""

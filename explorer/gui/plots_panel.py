@@ -129,6 +129,11 @@ class PlotsPanel(QWidget):
                 self._timeline.add(sample)
             self._mark_changed()
 
+    def mark(self, text: str) -> None:
+        """Mark the end of the last step with ``text``."""
+        self._timeline.mark(text)
+        self._mark_changed()
+
     def show_progress(self, text: str | None) -> None:
         """Say what the run is doing while no steps come; None when that is over."""
         self._progress.setText(text or "")

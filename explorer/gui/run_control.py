@@ -56,6 +56,8 @@ class RunControl(QObject):
         self._ran: RunConfig | None = None
         self._peak_bytes = -1
         self._stall_words = ""
+        self._paused = False
+        """Whether the run pauses for a profile."""
         self._parked: Parked | None = None
         """While it is shown that the run's state was written aside."""
         self._table = QTimer(self)
@@ -73,6 +75,7 @@ class RunControl(QObject):
         bridge.state_changed.connect(self._state)
         bridge.run_started.connect(self._started)
         bridge.progress.connect(self._progress)
+        bridge.pause_ended.connect(self._go_on)
         bridge.noted.connect(self._noted)
         bridge.segment_started.connect(self._segment)
         bridge.samples.connect(self._samples)
@@ -137,7 +140,7 @@ class RunControl(QObject):
             self._panels.run_bar.show_environment(self._environment, self._intent.config.device)
         self._show_device()
         self._redraw()
-        self._panels.status.show_state(self._bridge.state)
+        self._panels.status.show_state("paused" if self._paused else self._bridge.state)
         if self._messages.severity == "hint":
             self._messages.clear()
             if not self._bridge.going:
@@ -236,6 +239,22 @@ class RunControl(QObject):
     def _progress(self, event: Progress) -> None:
         if event.run_id == self._run_id:
             self._panels.plots.show_progress(hints.progress(event))
+        elif event.run_id < 0 and self._bridge.running is not None:  # beside a run there is nothing else
+            self._pause(event)
+
+    def _pause(self, event: Progress) -> None:
+        """Say in the window itself that no steps come, and why."""
+        if not self._paused:
+            self._paused = True
+            self._panels.plots.mark(tr("pause: profile"))
+            self._panels.status.show_state("paused")
+        self._panels.plots.show_progress(tr("Paused for a profile: {activity}", activity=hints.progress(event)))
+
+    def _go_on(self, _: object = None) -> None:
+        if self._paused:
+            self._paused = False
+            self._panels.plots.show_progress(None)
+            self._panels.status.show_state(self._bridge.state)
 
     def _text(self, event: Text) -> None:
         if event.run_id != self._run_id:
@@ -317,6 +336,7 @@ class RunControl(QObject):
 
     def _ended(self, event: RunEnded) -> None:
         self._table.stop()
+        self._go_on()
         self._panels.plots.show_progress(None)
         self._panels.plots.end_run(event.run_id)
         self._panels.text.end_run()

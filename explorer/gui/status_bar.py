@@ -22,6 +22,7 @@ STATE_WORDS: Mapping[str, str] = MappingProxyType(
         "ready": later("worker ready"),
         "running": later("running"),
         "stopping": later("stopping"),
+        "paused": later("paused for a profile"),
     }
 )
 
@@ -54,7 +55,7 @@ class StatusBar(QStatusBar):
         self.device.setText(tr("Looking for devices…"))
 
     def show_state(self, state: str) -> None:
-        """Say what the worker is doing; ``state`` is a Bridge.State."""
+        """Say what the worker is doing; ``state`` is a Bridge.State, or paused."""
         keep(self.state.setText, STATE_WORDS[state])
 
     def show_environment(self, environment: Environment) -> None:

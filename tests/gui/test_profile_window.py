@@ -178,6 +178,32 @@ def test_that_a_run_pauses_for_a_profile_and_is_not_ended_by_its_end(desk: Bench
     desk.end(start)
 
 
+def test_that_the_window_itself_says_that_its_run_pauses_and_marks_the_place(desk: Bench) -> None:
+    start = desk.start()
+    desk.say(steps(start.run_id, 0, 5))
+    plots, status = desk.window.panels.plots, desk.window.panels.status
+    desk.find(QAction, "profile_action").trigger()
+    command = asked(desk)
+    assert status.state.text() == "running", "it has not paused yet"
+    for activity in ("loading the model", "profiling"):
+        desk.say(Progress(run_id=command.run_id, activity=activity))
+        assert status.state.text() == "paused for a profile"
+        assert text(desk, "progress_label") == f"Paused for a profile: {activity}…"
+    answer(desk, command, PROFILE)
+    assert status.state.text() == "running"
+    assert text(desk, "progress_label") == ""
+    desk.say(steps(start.run_id, 5, 5))
+    (marker,) = plots.throughput.plot.annotations.timeline().markers
+    assert (marker.time_s, marker.text) == (4 * 0.05, "pause: profile"), "where the last step before it ended"
+    press(desk, "profile_start")
+    again = asked(desk, 2)
+    desk.say(Progress(run_id=again.run_id, activity="profiling"))
+    desk.end(start)
+    assert status.state.text() == "worker ready"
+    desk.window.profiling.window.close()
+    desk.say(RunEnded(run_id=again.run_id, outcome="stopped"))
+
+
 def test_that_a_profile_that_outlives_its_run_is_shown_beside_an_experiment(desk: Bench) -> None:
     def waiting() -> Steps[None]:
         while True:
