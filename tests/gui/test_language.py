@@ -43,7 +43,7 @@ from explorer.results.store import Store
 CHINESE = catalogue("zh_CN")
 # Programs of the command line, whose words are English; names of fonts; style rules.
 NOT_WORDS = {
-    "app.py",
+    "options.py",
     "hands.py",
     "loop.py",
     "qt_check.py",
