@@ -40,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Neighbours on the same GPU are in what a test sees of its time and of all its memory."""
+    if getattr(config, "workerinput", {}).get("workercount", 1) == 1:
+        return
+    for item in items:
+        if item.get_closest_marker("alone") is not None:
+            item.add_marker(pytest.mark.skip(reason="needs the GPU to itself: pytest -m alone, without -n"))
+
+
 def pytest_collection_finish() -> None:
     """Keep what the imports made out of all later collections.
 

@@ -77,6 +77,7 @@ def test_that_where_no_arm_can_run_the_status_says_so(
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize(("dtype", "rows"), [("bf16", "1"), ("int8", "1"), ("bf16", "3")])
 def test_that_a_token_of_our_kernels_is_accounted_for_by_part(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], dtype: str, rows: str

@@ -76,6 +76,7 @@ def test_that_the_formula_agrees_with_torchs_own_count(tiny_model):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_a_card_does_what_is_plausible_within_two_seconds():
     from explorer.engine.device import environment
 

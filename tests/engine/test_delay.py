@@ -17,6 +17,7 @@ def test_that_on_the_cpu_the_host_waits_as_long_as_was_asked() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_on_the_gpu_the_device_waits_as_long_as_was_asked() -> None:
     delay = Delay(torch.device("cuda"), 2.0)
     times = []

@@ -115,6 +115,7 @@ def test_that_what_does_not_fit_is_a_result(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "attention_support"])
 def test_that_every_variant_runs_on_the_gpu_and_is_no_faster_than_its_limits(name: str) -> None:
     from explorer.engine.device import environment

@@ -51,6 +51,7 @@ def test_that_the_peak_is_that_of_the_step_and_the_cache_stays_held(name):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("graph", [(), (("cuda_graph", "on"),)])
 def test_that_the_bands_of_a_run_come_to_what_the_device_has_in_use(graph):
     levels = (("attention", "sdpa"), *graph, ("dropout", "off"), ("precision", "bf16"))

@@ -119,6 +119,7 @@ def test_that_running_on_the_machines_battery_is_said(supplies: Path, files: dic
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_a_second_process_on_this_gpu_is_named():
     import subprocess
     import sys

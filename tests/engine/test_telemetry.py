@@ -231,6 +231,7 @@ sys.stdin.read()
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_a_second_process_and_our_own_bands_add_up_to_what_is_used(start):
     from explorer.engine.device import environment
 
@@ -254,6 +255,7 @@ def test_that_a_second_process_and_our_own_bands_add_up_to_what_is_used(start):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_nvml_tells_what_this_gpu_does(start):
     from explorer.engine.device import environment
 

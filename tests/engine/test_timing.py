@@ -51,6 +51,7 @@ def test_that_vectors_and_scalars_come_back_in_order() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_events_agree_with_a_synchronised_clock_and_never_run_far_ahead() -> None:
     device = torch.device("cuda")
     a = torch.randn(4096, 4096, device=device)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils import benchmark
 from transformers import GPT2LMHeadModel, masking_utils
+from waits import watched_waits
 
 from explorer.config import RunConfig
 from explorer.engine.device import environment
@@ -115,7 +116,6 @@ def test_that_masks_made_without_waiting_are_transformers_own_and_leave_no_trace
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("levels", [{}, {"attention": "sdpa", "precision": "bf16", "gelu": "triton"}], ids=str)
 def test_that_a_step_never_makes_the_host_wait(tiny_model: Path, levels: dict[str, str]) -> None:
     run = tiny_run(tiny_model, "cuda")
@@ -127,15 +127,13 @@ def test_that_a_step_never_makes_the_host_wait(tiny_model: Path, levels: dict[st
         toggles.enter_context(no_waits())
         enter(toggles, run)
         train_step(run, tokens)  # loads and compiles kernels
-        torch.cuda.set_sync_debug_mode("error")
-        try:
+        with watched_waits("error"):
             for _ in range(3):
                 train_step(run, tokens)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_a_step_takes_as_long_as_torchs_own_benchmark_says() -> None:
     device = environment().device("cuda")
     config = RunConfig(batch=8, levels=(("attention", "sdpa"), ("dropout", "off"), ("precision", "bf16")))

@@ -148,6 +148,7 @@ def on_gpu(tiny: RunConfig, steps: int = 60, **levels: str) -> tuple[Diagnosis, 
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_that_a_model_too_small_for_its_gpu_is_launch_bound(tiny: RunConfig) -> None:
     found, toggles = on_gpu(tiny)
     share = re.match(r"launch-bound: the GPU was busy (\d+)% of the time", said(found, "launch"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -71,12 +71,20 @@ def as_exact_as_torch():
 
     The floor, 4 times float32's rounding unit (2^-24) times the largest exact value, is what a formula of a few
     float32 operations may err by; it matters only where torch happens to err by less. ``terms``: the largest of the
-    numbers whose difference the result is, where that is larger than the result.
+    numbers whose difference the result is, where that is larger than the result. ``others``: torch's results and the
+    exact ones for other inputs, where the result is too few numbers to tell how far torch errs.
     """
 
-    def check(ours: Tensor, torchs: Tensor, exact: Tensor, *, terms: float = 0.0) -> None:
+    def check(
+        ours: Tensor,
+        torchs: Tensor,
+        exact: Tensor,
+        *,
+        terms: float = 0.0,
+        others: Sequence[tuple[Tensor, Tensor]] = (),
+    ) -> None:
         floor = 4 * 2**-24 * max(terms, exact.abs().max().item() if exact.numel() else 0.0)
-        allowed = 2 * error(torchs, exact) + floor
+        allowed = 2 * max(error(found, right) for found, right in [(torchs, exact), *others]) + floor
         assert error(ours, exact) <= allowed, f"off by {error(ours, exact):.3g}; allowed {allowed:.3g}"
 
     return check

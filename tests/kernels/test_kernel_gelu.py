@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch.nn.functional import gelu as torch_gelu
+from waits import watched_waits
 
 from explorer.kernels import reference
 from explorer.kernels.gelu import gelu
@@ -160,12 +161,8 @@ def test_that_elements_beyond_two_to_the_31_are_reached():
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_that_a_call_does_not_synchronise():
     x = torch.randn(1000, device="cuda").requires_grad_()
     gelu(x).sum().backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with watched_waits("error"):
         gelu(x).sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

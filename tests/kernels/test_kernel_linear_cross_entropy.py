@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch.nn import functional
+from waits import watched_waits
 
 from explorer.kernels import linear_cross_entropy as file
 from explorer.kernels import reference
@@ -253,8 +254,5 @@ def test_that_a_call_does_not_synchronise():
     weight = torch.randn(500, 64, device="cuda", dtype=torch.bfloat16).requires_grad_()
     target = torch.randint(500, (300,), device="cuda")
     linear_cross_entropy(x, weight, target).backward()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with watched_waits("error"):
         linear_cross_entropy(x, weight, target).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -33,24 +33,35 @@ def plain(h, x, x_bias, first, first_bias, second, second_bias, last_bias):
     return stream + (torchs_norm(stream, columns, second, second_bias, EPS).to(x.dtype) * x + last_bias)
 
 
-def inputs_of(place, shape, **h):
-    vectors = [place.randn(shape[-1], seed=seed, shift=0.5) for seed in range(11, 17)]
-    return [place.randn(*shape, seed=1, scale=2, **h), place.randn(*shape, seed=2), *vectors]
+def inputs_of(place, shape, draw=0):
+    vectors = [place.randn(shape[-1], seed=20 * draw + seed, shift=0.5) for seed in range(11, 17)]
+    return [place.randn(*shape, seed=20 * draw + 1, scale=2), place.randn(*shape, seed=20 * draw + 2), *vectors]
 
 
 def doubled(tensors):
     return [tensor.double() for tensor in tensors]
 
 
+def torchs_and_exact(place, shape, draw):
+    """Of other inputs: a vector's gradient is a few sums of seven numbers, and how far rounding throws them is chance.
+
+    In bfloat16 ours once erred by 2.2 times as much as torch's; over 300 draws by 0.63 to 1.0 times (root mean square).
+    """
+    inputs, dy = inputs_of(place, shape, draw), place.randn(*shape, seed=20 * draw + 3)
+    return with_gradients(plain, inputs, dy), with_gradients(plain, doubled(inputs), dy.double())
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_that_norms_with_sums_and_all_gradients_are_as_exact_as_torchs(place, shape, as_exact_as_torch):
     inputs, dy = inputs_of(place, shape), place.randn(*shape, seed=3)
     exact = with_gradients(plain, doubled(inputs), dy.double())
-    for ours, torchs, right in zip(
-        with_gradients(by_kernels, inputs, dy), with_gradients(plain, inputs, dy), exact, strict=True
+    others = [torchs_and_exact(place, shape, draw) for draw in range(1, 8 if 0 < len(dy.view(-1)) < 1000 else 1)]
+    for at, (ours, torchs, right) in enumerate(
+        zip(with_gradients(by_kernels, inputs, dy), with_gradients(plain, inputs, dy), exact, strict=True)
     ):
         assert ours.dtype == place.dtype
-        as_exact_as_torch(ours, torchs, right, terms=right.abs().max().item() * 4 if right.numel() else 0.0)
+        terms = right.abs().max().item() * 4 if right.numel() else 0.0
+        as_exact_as_torch(ours, torchs, right, terms=terms, others=[tuple(r[at] for r in pair) for pair in others])
 
 
 @pytest.mark.parametrize("programs", [2, 6])
@@ -108,8 +119,6 @@ def test_that_thirds_refuse_a_bias_that_does_not_fit(place):
         thirds(place.randn(2, 6), place.randn(5))
 
 
-# torch's own tracing of an autograd function makes an instance of it.
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_that_torch_compile_takes_each_as_a_whole(place):
     inputs, dy = inputs_of(place, (7, 33)), place.randn(7, 33, seed=3)
     bias, parts = place.randn(99), [place.randn(7, 33, seed=seed) for seed in (4, 5, 6)]

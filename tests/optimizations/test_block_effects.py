@@ -82,7 +82,6 @@ NEW = (("gelu", "triton_bias"), ("qkv_gradient", "joined"), ("layer_norm", "resi
 
 @pytest.mark.parametrize("levels", [*((level,) for level in NEW), NEW], ids=str)
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_that_kernels_that_sum_biases_give_all_gradients(levels: tuple[tuple[str, str], ...], device: str) -> None:
     ids = tokens(2, 24, device)
     plain = run_of(small_gpt2(width=64), RunConfig(), device)
@@ -144,7 +143,6 @@ def test_that_a_float8_product_is_that_of_the_rounded_numbers_and_so_is_its_grad
     assert (y.dtype, dx.dtype, dw.dtype) == (dtype, dtype, torch.float32)
 
 
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 def test_that_float8_products_go_with_the_kernels_that_take_a_projection_apart_and_with_compile() -> None:
     ids = tokens(2, 24)
     run = run_of(small_gpt2(width=64), RunConfig())

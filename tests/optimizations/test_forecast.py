@@ -196,6 +196,7 @@ def gpt2_on_cuda() -> Iterator[Run]:
 
 # The whole grid takes two to three minutes on an H200, float32 half of it.
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.parametrize("precision", registry.by_name("precision").level_ids())
 def test_that_the_peak_of_every_setting_is_within_a_tenth_of_its_forecast(gpt2_on_cuda: Run, precision: str):
     run, device = gpt2_on_cuda, device_info("cuda")

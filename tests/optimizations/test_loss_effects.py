@@ -123,8 +123,6 @@ def test_that_logits_are_there_without_gradients_and_refused_with(device: str) -
         torch.testing.assert_close(output.loss, expected.loss)
 
 
-# torch 2.13's own, where it traces an autograd function.
-@pytest.mark.filterwarnings("ignore:.*Function'> should not be instantiated:DeprecationWarning")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("level", ["chunked", "fused"])
 def test_that_a_loss_in_chunks_is_compiled_with_the_model(level: str, device: str) -> None:

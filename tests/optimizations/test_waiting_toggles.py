@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import pytest
 import torch
 from toggle_bench import OperatorLog, run_of, small_gpt2
 from toggle_bench import tokens as some_tokens
+from waits import watched_waits
 
 from explorer.config import RunConfig
 from explorer.engine.data import Batches
@@ -170,7 +172,6 @@ def test_that_batches_are_the_same_however_they_are_loaded(loading: DataLoading)
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize(
     ("level", "waits"),
     [({}, 0), ({"data_loading": "pinned"}, 0), ({"data_loading": "pageable"}, 1), ({"sync_every_step": "on"}, 1)],
@@ -184,14 +185,8 @@ def test_that_torch_itself_sees_as_many_waits_as_are_counted(level: dict[str, st
         for _ in range(3):
             session.loop.step()
         session.loop.collect(all_of_them=True)
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            if waits:
-                with pytest.warns(UserWarning, match="called a synchronizing CUDA operation"):
-                    session.loop.step()
-            else:
-                session.loop.step()
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
+        told = pytest.warns(UserWarning, match="called a synchronizing CUDA operation") if waits else nullcontext()
+        with watched_waits("warn"), told:
+            session.loop.step()
         (sample,) = session.loop.collect(all_of_them=True)
     assert sample.synchronizations == waits
