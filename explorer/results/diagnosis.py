@@ -335,7 +335,9 @@ def _growth(peak_bytes: NDArray[Any]) -> float:
     medians = np.array([np.median(quarter) for quarter in quarters])
     if not (np.diff(medians) > 0).all():
         return math.nan
-    return float(medians[-1] - medians[0]) / (len(peak_bytes) * 3 / 4)
+    # From the middle of the first quarter to that of the last, which of a length that 4 does not divide is shorter.
+    steps = len(peak_bytes) - (len(quarters[0]) + len(quarters[-1])) / 2
+    return float(medians[-1] - medians[0]) / steps
 
 
 def _odd(columns: Columns) -> list[Sample]:
