@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from explorer.engine.reporting import Report
 from explorer.engine.session import Session
 from explorer.engine.training import TrainingLoop
 from explorer.optimizations.base import Run
-from explorer.optimizations.compiled import as_written
+from explorer.optimizations.compiled import as_written, is_compiled
 from explorer.results.parity import Arm, Breakdown
 
 SMALLEST_SCALE = 2.0**-20
@@ -105,13 +105,16 @@ def _step(session: Session, tokens: Tensor, cancelled: Callable[[], bool]) -> tu
         if cancelled():
             raise Cancelled
         scale = None if run.scaler is None else run.scaler.get_scale()
+        # A look at the loss would be compiled with the model, or recorded with the step, and neither can be.
+        whole = loop.replays or is_compiled(run.model)
         try:
-            with _loss_watched(run.model):
+            with nullcontext() if whole else _loss_watched(run.model):
                 loss, norm = (float(value) for value in loop.advance(tokens))
-            if not math.isfinite(loss):  # of a step that was compiled or replayed, which nothing watches
-                raise FloatingPointError(f"the loss is {loss}")
         except FloatingPointError as error:
             raise FloatingPointError(f"{error}: {_cause(run, tokens)}") from None
+        if not math.isfinite(loss):
+            # The update has taken place: what is not finite in the weights by now is no cause.
+            raise FloatingPointError(f"the loss is {loss}, in a step that cannot be looked into: it runs as a whole")
         if math.isfinite(norm):
             return loss, norm, scale, overflows
         if scale is None or scale <= SMALLEST_SCALE:

@@ -105,6 +105,11 @@ loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss  # the first
             torch._dynamo.reset()
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether ``model`` as a whole runs compiled; its blocks alone do not count."""
+    return model.__dict__.get(CALL) is not None
+
+
 @contextmanager
 def as_written(model: nn.Module) -> Iterator[bool]:
     """While entered, ``model`` runs as if it had not been compiled; gives whether it had been.
