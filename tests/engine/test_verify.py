@@ -17,7 +17,7 @@ from explorer.config import RunConfig
 from explorer.engine import data, verify
 from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.tokenizer import bundled
-from explorer.optimizations import fused_gelu, registry
+from explorer.optimizations import compiled, fused_gelu, registry
 from explorer.results.environment import DeviceInfo
 from explorer.results.parity import Parity
 
@@ -403,6 +403,19 @@ def test_that_the_reference_is_computed_once_for_configurations_checked_in_turn(
     assert check_one(precision="fp16", attention="sdpa", gelu="torch") == {"parity, torch's own path"}
 
 
+@pytest.mark.usefixtures("wrong")
+def test_that_a_model_compiled_as_a_whole_is_checked_as_it_runs(
+    tiny: RunConfig, known: verify.Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    monkeypatch.setattr(registry.by_name("compile"), "unavailable", lambda level, device: None)
+    parity = checked(tiny, known, steps=2, compile="model")
+    assert parity.ok, parity.worst
+    assert len(parity.asked.losses) == 2
+    broken = checked(tiny, known, steps=2, compile="model", wrong="exploding")
+    assert broken.worst.startswith("stopped at step 1: the loss is nan, in a step that cannot be looked into")
+
+
 def test_that_what_cannot_run_is_refused_before_anything_is_computed(tiny: RunConfig) -> None:
     said: list[str] = []
     with pytest.raises(BadRequest, match="flash"):
@@ -459,4 +472,13 @@ def test_that_every_level_is_within_twice_torchs_own_error_on_the_gpu(
     if problems:
         pytest.skip(str(problems))
     parity = verify.parity(config, device, steps=STEPS, report=lambda *_: None, cancelled=lambda: False, known=known)
-    assert parity.ok, parity.worst
+    if (name, level) != ("linear", "fp8"):
+        assert parity.ok, parity.worst
+        return
+    # Three bits after the first one where the yardstick has bfloat16's seven: outside by nature, and said to be. On an
+    # H200 the logits were off by 7.3e-2 and the furthest direction by 7.6e-2 rad, 8.4 times what is allowed.
+    assert not parity.ok
+    assert parity.asked.breakdown is None
+    whole = [measure for measure in parity.measures if not measure.where]
+    assert {"logits", "gradient", "direction", "loss"} <= {measure.kind for measure in whole}
+    assert max(measure.value for measure in whole) < registry.by_name(name).tolerance[level]
