@@ -13,6 +13,7 @@ from explorer.results.parity import Parity
 from explorer.results.proof import Profile
 from explorer.results.sample import Sample, Segment
 from explorer.results.step_profile import MOST_STEPS, StepProfile
+from explorer.results.ways_out import WaysOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,11 @@ class Problem:
     """Toggles, each with a level, that would avoid it; to be tried one at a time."""
     batch: int | None = None
     """A batch to try instead, where that was too large."""
+
+    @property
+    def ways_out(self) -> WaysOut:
+        """What to try instead."""
+        return WaysOut(flips=self.flips, batch=self.batch)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why.rstrip('.')}. {self.remedy}".rstrip()

@@ -48,7 +48,11 @@ def record(log: RunLog, event: Event) -> None:
         case Text():
             log.append_text(event.run_id, event.told)
         case RunEnded() if log.begun(event.run_id):
-            log.end(event.run_id, event.outcome, None if event.problem is None else str(event.problem))
+            problem = event.problem
+            if problem is None:
+                log.end(event.run_id, event.outcome)
+            else:
+                log.end(event.run_id, event.outcome, str(problem), problem.ways_out)
         case WorkerLost():
             # It can no longer say that its run ended.
             for run in log.runs:

@@ -20,11 +20,12 @@ from explorer.gui.runs_table import RunsTable
 from explorer.gui.toggle_row import tooltip
 from explorer.messages import Problem, Progress, RunEnded, Verify
 from explorer.optimizations.cures import MOST, answers, obstacle
-from explorer.optimizations.registry import baseline_levels, by_name, with_level
+from explorer.optimizations.registry import baseline_levels, by_name, there_is, with_level
 from explorer.results.diagnosis import CURES, Diagnosis, Finding, diagnosis
 from explorer.results.environment import DeviceInfo
 from explorer.results.log import RunLog, RunRecord, SegmentRecord
 from explorer.results.proof import Profile
+from explorer.results.ways_out import WaysOut
 
 EVERY_S = 1.0
 """Numbers that change faster cannot be read."""
@@ -118,6 +119,10 @@ class DiagnosisControl(QObject):
     def reword(self) -> None:
         """Show all in the language of the moment."""
         self.refresh()
+
+    def show_run(self, run_id: int) -> None:
+        """Show a run that is not going, such as a stored one, as if it had just ended."""
+        self._started(run_id, self._log.run(run_id).config)
 
     def refresh(self, *_: object) -> None:
         """Look at the run again, where that can be seen."""
@@ -221,17 +226,17 @@ class DiagnosisControl(QObject):
             text = finding.told(tr) if finding.values else from_below(finding.words)
             cure = tr(CURES[finding.cause])
         ran = record.config if part is None else part.config
-        offers = self._for_problem(problem) if problem is not None else self._for_cause(finding, ran)
+        offers = self._for_failure(record.ways_out) if finding.cause == "failed" else self._for_cause(finding, ran)
         norms = found.norms if finding.cause == "loss" else ()
         return Card(cause=finding.cause, text=_sentence(text), cure=cure, offers=tuple(offers), norms=norms)
 
-    def _for_problem(self, problem: Problem) -> list[Offer]:
+    def _for_failure(self, ways: WaysOut) -> list[Offer]:
         offers = []
-        batch = problem.batch
+        batch = ways.batch
         if batch is not None:
             words = tr("Batch: {count}", count=batch)
             offers.append(self._offer("batch", words, lambda wanted: dataclasses.replace(wanted, batch=batch)))
-        return [*offers, *(self._toggle(toggle, level) for toggle, level in problem.flips)]
+        return [*offers, *(self._toggle(toggle, level) for toggle, level in ways.flips if there_is(toggle, level))]
 
     def _for_cause(self, finding: Finding, ran: RunConfig) -> list[Offer]:
         device = self._device()

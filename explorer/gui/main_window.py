@@ -157,7 +157,15 @@ class MainWindow(QMainWindow):
         self.bridge.run_ended.connect(lambda _: details.reword())
         self.bridge.segment_started.connect(lambda _: details.reword())
         details.reword()
-        self.storing = StoredControl(self.stored, self.log, self.bridge, self.panels, self.messages, self)
+        self.storing = StoredControl(
+            self.stored,
+            self.log,
+            self.bridge,
+            self.panels,
+            self.messages,
+            self,
+            diagnose=self.diagnosing.show_run,
+        )
         self._theme: ThemeChoice = settings.theme()
         self._language: LanguageChoice = settings.language()
         self._build_menus()

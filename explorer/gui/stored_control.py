@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QObject
@@ -30,7 +31,10 @@ class StoredControl(QObject):
         panels: Panels,
         messages: MessageBar,
         window: QWidget,
+        *,
+        diagnose: Callable[[int], None],
     ) -> None:
+        """``diagnose``: shows what held up the run of this number."""
         super().__init__(messages)
         self._stored = stored
         self._log = log
@@ -38,6 +42,7 @@ class StoredControl(QObject):
         self._panels = panels
         self._messages = messages
         self._window = window
+        self._diagnose = diagnose
         self._dialog: StoredDialog | None = None
         self._lost: list[StoredRun] = []
         self._folder = Path.home()
@@ -175,6 +180,7 @@ class StoredControl(QObject):
 
     def _show(self, record: RunRecord) -> None:
         self._panels.plots.show_run(record.run_id)
+        self._diagnose(record.run_id)
         if record.config.workload == "generate":
             self._panels.text.begin_run(record.config, run_id=record.run_id)
             self._panels.text.append_text(record.text)

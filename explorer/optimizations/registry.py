@@ -69,6 +69,11 @@ def by_name(name: str) -> Optimization:
     raise ValueError(f"no toggle is called {name!r}; allowed: {', '.join(o.name for o in OPTIMIZATIONS)}")
 
 
+def there_is(name: str, level: str) -> bool:
+    """Whether a toggle is called ``name`` and has this level: what another version wrote down may name others."""
+    return any(optimization.name == name and level in optimization.level_ids() for optimization in OPTIMIZATIONS)
+
+
 def baseline_levels() -> Mapping[str, str]:
     """Each toggle's first level, by its name."""
     return {o.name: o.levels[0].id for o in OPTIMIZATIONS}

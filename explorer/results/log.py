@@ -14,6 +14,7 @@ from explorer.results.label import label
 from explorer.results.ring import Columns, SampleColumns
 from explorer.results.sample import Sample, Segment
 from explorer.results.statistics import SegmentSummary, Tally, summary, tally
+from explorer.results.ways_out import NONE_KNOWN, WaysOut
 
 Outcome = Literal["running", "completed", "stopped", "failed", "incomplete"]
 """incomplete: a stored run whose program ended before it did."""
@@ -43,6 +44,8 @@ class RunRecord:
     outcome: Outcome = "running"
     problem: str | None = None
     """Why it failed, fit to be read; None where it did not."""
+    ways_out: WaysOut = NONE_KNOWN
+    """What would have avoided that."""
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the run from any other, on whatever machine."""
     started_at: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
@@ -190,11 +193,17 @@ class RunLog:
         """Keep what was seen of the machine."""
         self.run(run_id).notes.append(text)
 
-    def end(self, run_id: int, outcome: Literal["completed", "stopped", "failed"], problem: str | None = None) -> None:
+    def end(
+        self,
+        run_id: int,
+        outcome: Literal["completed", "stopped", "failed"],
+        problem: str | None = None,
+        ways_out: WaysOut = NONE_KNOWN,
+    ) -> None:
         """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""
         record = self.run(run_id)
         if record.outcome == "running":
-            record.outcome, record.problem = outcome, problem
+            record.outcome, record.problem, record.ways_out = outcome, problem, ways_out
 
     def set_environment(self, environment: Environment) -> None:
         """Keep where runs run: those that follow, and those begun before the worker could say."""

@@ -11,6 +11,7 @@ from explorer.results.environment import DeviceInfo, Environment, Finding
 from explorer.results.environment_text import to_dict
 from explorer.results.log import Outcome, RunRecord, SegmentRecord
 from explorer.results.sample import Segment
+from explorer.results.ways_out import ways_out_from_dict, ways_out_to_dict
 
 
 def record_to_dict(record: RunRecord) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def record_to_dict(record: RunRecord) -> dict[str, Any]:
         "text": record.text,
         "outcome": record.outcome,
         "problem": record.problem,
+        "ways_out": ways_out_to_dict(record.ways_out),
         "notes": list(record.notes),
     }
 
@@ -49,6 +51,7 @@ def record_from_dict(values: Mapping[str, Any], *, run_id: int) -> RunRecord:
             segments=[segment_from_dict(kept) for kept in values["segments"]],
             outcome=values["outcome"],
             problem=values["problem"],
+            ways_out=ways_out_from_dict(values.get("ways_out", {})),
             notes=[str(note) for note in values.get("notes", ())],
             pieces=[str(values["text"])],
         )

@@ -29,7 +29,8 @@ _TYPES: Mapping[type[np.generic], str] = {
 }
 
 
-_NOTES = "TEXT NOT NULL DEFAULT '[]'"
+ADDED: Mapping[str, str] = {"notes": "[]", "ways_out": "{}"}
+"""Columns of runs that a file made before them lacks, with what stands in them then: JSON."""
 
 
 def _column(name: str) -> str:
@@ -37,12 +38,17 @@ def _column(name: str) -> str:
     return f"{name} {kind}" + (f" DEFAULT {int(DEFAULTS[name])}" if name in DEFAULTS and kind != "REAL" else "")
 
 
+def _added(default: str) -> str:
+    return f"TEXT NOT NULL DEFAULT '{default}'"
+
+
 # A number is never given twice, even after its run was deleted: people write them down.
 _SCHEMA = f"""
 CREATE TABLE runs (
     id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE, started_at TEXT NOT NULL, seen_at REAL NOT NULL,
     config TEXT NOT NULL, reference TEXT NOT NULL, outcome TEXT NOT NULL, problem TEXT, samples INTEGER NOT NULL,
-    device_name TEXT, origin TEXT, environment TEXT, notes {_NOTES});
+    device_name TEXT, origin TEXT, environment TEXT,
+    {", ".join(f"{name} {_added(default)}" for name, default in ADDED.items())});
 CREATE TABLE segments (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, content TEXT NOT NULL,
     config TEXT NOT NULL, summary TEXT NOT NULL, PRIMARY KEY (run, position)) WITHOUT ROWID;
 CREATE TABLE texts (run INTEGER NOT NULL REFERENCES runs, position INTEGER NOT NULL, piece TEXT NOT NULL,
@@ -67,18 +73,18 @@ def create(connection: sqlite3.Connection) -> None:
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Add the columns of samples that were not measured yet when the file was made, and that of runs' notes."""
+    """Add the columns of samples that were not measured yet when the file was made, and those of runs."""
     there = sample_columns(connection)
     for name in DTYPES:
         if name not in there:
             connection.execute(f"ALTER TABLE samples ADD COLUMN {_column(name)}")
-    if not has_notes(connection):
-        connection.execute(f"ALTER TABLE runs ADD COLUMN notes {_NOTES}")
+    for name in lacking(connection):
+        connection.execute(f"ALTER TABLE runs ADD COLUMN {name} {_added(ADDED[name])}")
 
 
-def has_notes(connection: sqlite3.Connection) -> bool:
-    """Whether runs have notes in this file."""
-    return any(row[1] == "notes" for row in connection.execute("PRAGMA table_info(runs)"))
+def lacking(connection: sqlite3.Connection) -> frozenset[str]:
+    """Those of ``ADDED`` that runs do not have in this file."""
+    return frozenset(ADDED) - {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
 
 
 def sample_columns(connection: sqlite3.Connection) -> list[str]:

@@ -22,8 +22,9 @@ from explorer.results.log import RunRecord
 from explorer.results.numbers import in_ranges
 from explorer.results.record_json import record_from_dict, segment_to_dict
 from explorer.results.sample_rows import read_samples, write_samples
-from explorer.results.schema import has_notes
+from explorer.results.schema import ADDED, lacking
 from explorer.results.stored import LOST, Listing, StoredComparison, as_of_now, list_comparisons, list_runs
+from explorer.results.ways_out import ways_out_to_dict
 
 
 @dataclass(slots=True)
@@ -241,7 +242,7 @@ class Store:
         latest = record.segments[-1].config if record.segments else record.config
         self._connection.execute(
             "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, device_name = ?, outcome = ?, problem = ?,"
-            " samples = ?, notes = ? WHERE id = ?",
+            " samples = ?, notes = ?, ways_out = ? WHERE id = ?",
             (
                 time.time(),
                 json.dumps(record.reference.to_dict()),
@@ -251,6 +252,7 @@ class Store:
                 None if record.problem is None else _storable(record.problem),
                 total,
                 json.dumps(record.notes),
+                json.dumps(ways_out_to_dict(record.ways_out)),
                 run,
             ),
         )
@@ -293,15 +295,16 @@ class Store:
         return None if row is None else _Kept(*row)
 
     def _read(self, id: int) -> RunRecord:
+        missing = lacking(self._connection)
+        added = ", ".join(f"'{default}'" if name in missing else name for name, default in ADDED.items())
         row = self._connection.execute(
-            "SELECT uid, started_at, config, reference, environment, outcome, problem, seen_at, "
-            + ("notes" if has_notes(self._connection) else "'[]'")
-            + " FROM runs WHERE id = ?",
+            f"SELECT uid, started_at, config, reference, environment, outcome, problem, seen_at, {added}"
+            " FROM runs WHERE id = ?",
             (id,),
         ).fetchone()
         if row is None:
             raise ValueError(f"no stored run has the number {id}; stored: {in_ranges(self.ids()) or 'none'}")
-        uid, started_at, config, reference, environment, outcome, problem, seen_at, notes = row
+        uid, started_at, config, reference, environment, outcome, problem, seen_at, *added_values = row
         outcome, problem = as_of_now(outcome, problem, seen_at)
         texts = self._connection.execute("SELECT piece FROM texts WHERE run = ? ORDER BY position", (id,))
         segments = self._connection.execute(
@@ -318,7 +321,7 @@ class Store:
                 "text": "".join(piece for (piece,) in texts),
                 "outcome": outcome,
                 "problem": problem,
-                "notes": json.loads(notes),
+                **{name: json.loads(value) for name, value in zip(ADDED, added_values, strict=True)},
             }
             record = record_from_dict(values, run_id=id)
             for block in read_samples(self._connection, id):

@@ -36,6 +36,7 @@ from explorer.results.log import RunLog, RunRecord
 from explorer.results.ring import SampleColumns
 from explorer.results.sample import Segment
 from explorer.results.store import Store
+from explorer.results.ways_out import WaysOut
 
 TRAIN = RunConfig(model="mini", batch=4, seq=128, device="cpu")
 
@@ -291,6 +292,29 @@ def test_that_a_shown_run_is_in_the_table_on_the_curves_and_can_be_pinned(bench:
     assert again.run_id not in (1, 2), "a new run has a number of its own"
     bench.say(steps(again.run_id, 0, 5))
     bench.end(again)
+    dialog.close()
+
+
+def test_that_a_stored_failure_is_diagnosed_with_its_ways_out(bench: Bench, path: Path) -> None:
+    log = RunLog()
+    record = log.begin_run(1, TRAIN)
+    log.begin_segment(1, TRAIN, segment())
+    log.append(1, made_steps([50.0] * 5))
+    ways = WaysOut(flips=(("checkpointing", "all"), ("gone", "on"), ("gelu", "of another version")), batch=2)
+    log.end(1, "failed", "Out of memory: batch 4 does not fit. The largest batch that fits is 2.", ways)
+    keep(path, record)
+    window = bench.open()
+    bench.choose("workload_combo", "train")
+    window.show()
+    dialog = opened(bench)
+    show_stored(bench, dialog, 1)
+    panel = window.panels.diagnosis
+    bench.until(lambda: bool(panel.findChildren(QLabel, "finding_failed")))
+    assert "The largest batch that fits is 2" in bench.find(QLabel, "finding_failed").text()
+    offered = [b.objectName() for b in panel.findChildren(QPushButton) if b.objectName().startswith("try_")]
+    assert offered == ["try_batch", "try_checkpointing"], "what this version does not know cannot be pressed"
+    bench.find(QPushButton, "try_batch").click()
+    assert bench.config.batch == 2
     dialog.close()
 
 

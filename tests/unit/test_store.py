@@ -24,6 +24,7 @@ from explorer.results.export import segment_row
 from explorer.results.log import RunLog, RunRecord
 from explorer.results.sample import Sample, Segment
 from explorer.results.store import Store
+from explorer.results.ways_out import WaysOut
 
 GPU = DeviceInfo(id="cuda:0", kind="cuda", name="NVIDIA H200", total_memory_bytes=2**37, capability=(9, 0), bf16=True)
 HERE = Environment(
@@ -102,6 +103,7 @@ def assert_equal(seen: RunRecord, record: RunRecord) -> None:
         "outcome",
         "problem",
         "notes",
+        "ways_out",
     ):
         assert getattr(seen, name) == getattr(record, name), name
     assert len(seen.columns) == len(record.columns)
@@ -120,7 +122,7 @@ def test_that_a_run_kept_bit_by_bit_comes_back_equal_in_another_opening(tmp_path
         store.keep(log.runs)
         log.append_text(1, "upon\x00 a time")
         log.append(1, samples(65, 1, 1))
-        log.end(1, "failed", "Out of memory: halve the batch.")
+        log.end(1, "failed", "Out of memory: halve the batch.", WaysOut(flips=(("checkpointing", "all"),), batch=8))
         store.keep(log.runs)
     with Store(tmp_path / "runs.sqlite", read_only=True) as store:
         (line,) = store.runs().runs
@@ -344,19 +346,23 @@ def test_that_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_that_a_file_from_before_there_were_notes_is_read_and_gone_on_with(tmp_path: Path, read_only: bool):
+def test_that_a_file_from_before_there_were_notes_and_ways_out_is_read_and_gone_on_with(
+    tmp_path: Path, read_only: bool
+):
     path = tmp_path / "runs.sqlite"
     log, record = begun()
     with Store(path) as store:
         store.keep(log.runs)
     connection = sqlite3.connect(path)
-    connection.execute("ALTER TABLE runs DROP COLUMN notes")
+    for name in ("notes", "ways_out"):
+        connection.execute(f"ALTER TABLE runs DROP COLUMN {name}")
     connection.close()
     record.notes.clear()
     with Store(path, read_only=read_only) as store:
         assert_equal(store.load(1), record)
         if not read_only:
             log.note(1, "the clock fell")
+            log.end(1, "failed", "Out of memory: halve the batch.", WaysOut(batch=4))
             store.keep(log.runs)
             assert_equal(store.load(1), record)
 
