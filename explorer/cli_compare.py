@@ -16,7 +16,7 @@ from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
 from explorer.experiments.arms import Arms, names
 from explorer.experiments.checked_comparison import CheckedComparison, checks_row, compare_and_check
-from explorer.experiments.compare import Compared, Limits
+from explorer.experiments.compare import Compared, Limits, too_few
 from explorer.experiments.floors import known_floor
 from explorer.experiments.recording import record
 from explorer.experiments.steps import AskedToStop, Steps, drive, ready
@@ -112,8 +112,7 @@ def run(args: argparse.Namespace) -> int:
         return 2 if compared.problem.bad_request else 1
     result = comparison.result()
     if result is None:
-        pairs = len(compared.blocks.counted)
-        sys.stderr.write(f"error: {pairs} pairs of blocks in {args.budget_s:g} s; give --budget-s more\n")
+        sys.stderr.write(f"error: {too_few(compared.blocks, limits)} (--budget-s)\n")
         return 130 if interrupted else 1
     row = comparison_cells(comparison, result, (a, b), toggles=registry.baseline_levels())
     words = in_words(result, a=comparison.names[0], b=comparison.names[1])

@@ -124,6 +124,12 @@ def compare(
             return outcome(usable=False)
 
 
+def too_few(blocks: Blocks, limits: Limits) -> str:
+    """Why ``blocks``, all that ``limits`` left room for, make no ratio."""
+    pairs = len(blocks.counted)
+    return f"pairs of blocks that count in {limits.budget_s:g} s: {pairs}; a ratio needs 2: give a longer budget"
+
+
 def block_of(event: BlockEnded) -> Block:
     """What is kept of the block that ``event`` ends."""
     return Block(

@@ -16,7 +16,7 @@ from typing import Any
 
 from explorer.config import RunConfig
 from explorer.engine.cache import cache_dir, write_atomically
-from explorer.experiments.compare import Limits, compare
+from explorer.experiments.compare import Limits, compare, too_few
 from explorer.experiments.steps import AskedToStop, Steps
 from explorer.messages import Compare, Problem
 from explorer.results.blocks import Blocks
@@ -123,8 +123,7 @@ def measure_floor(
             return None
         result = compared.blocks.result(floor=ASSUMED_FLOOR, floor_measured=False, ended_by=compared.ended_by)
         if result is None:
-            pairs = len(compared.blocks.counted)
-            return Problem(what="Not measured", why=f"{pairs} pairs of blocks in {limits.budget_s:g} s")
+            return Problem(what="Not measured", why=too_few(compared.blocks, limits))
         at = datetime.now().astimezone().isoformat(timespec="seconds")
         floor = _with(floor, delay, AgainstItself.of(result, at=at))
         took_s = time.monotonic() - began_s

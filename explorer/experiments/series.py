@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from explorer.config import RunConfig
 from explorer.experiments.alone import PROBE_STEPS, alone
 from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Compared, Limits, compare
+from explorer.experiments.compare import Compared, Limits, compare, too_few
 from explorer.experiments.kept import Kept, key_of
 from explorer.experiments.steps import AskedToStop, FreshWorker, Steps, ready
 from explorer.messages import Compare, Start
@@ -87,8 +87,7 @@ class Series:
             return str(found.problem)
         if found.ended_by == "stopped" or found.blocks.interval() is not None:
             return None
-        pairs, within_s = len(found.blocks.counted), self.limits.budget_s
-        return f"{pairs} pairs of blocks in {within_s:g} s are too few for a ratio; give it more time"
+        return too_few(found.blocks, self.limits)
 
     def known_alone(self, config: RunConfig, *, probe: bool) -> Point | None:
         """What an earlier part or run measured of ``config`` by itself; a probe is also answered by a full one."""
@@ -105,7 +104,7 @@ class Series:
         in ``compared``. Returns what is known of it, or None.
         """
         known = self.known_alone(config, probe=probe)
-        if (known is not None and known.done) or self.asked_to_stop():
+        if (known is not None and known.done and (probe or known.timed)) or self.asked_to_stop():
             return known
         self.on_part(name, left)
         steps = PROBE_STEPS if probe else None

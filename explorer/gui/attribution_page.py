@@ -94,7 +94,7 @@ class AttributionPage(SeriesPage):
             tr("ms/step"),
             tr("tokens/s"),
             tr("of the baseline"),
-            tr("GiB in a step"),
+            tr("Peak"),
             tr("MFU"),
             tr("mJ/token"),
             tr("Parity"),

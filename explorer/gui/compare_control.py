@@ -281,6 +281,8 @@ class CompareControl(QObject):
             self._panels.compare.show_activity(tr("Measuring by turns, in blocks. Stop ends it with what there is."))
 
     def _block(self, event: BlockEnded) -> None:
+        if event.run_id not in self._ids:
+            return  # a block of a ladder, an attribution or a floor
         if self._first_block_s is None:
             self._first_block_s = time.monotonic()
         self._panels.compare.add_block(event.arm, event.pair, block_of(event))

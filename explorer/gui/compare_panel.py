@@ -140,6 +140,8 @@ class ComparePanel(QWidget):
         self._floor = comparison.floor
         words = tr("A/A floor ±{share}", share=f"{self._floor:.2%}")
         self._floor_words = words if comparison.floor_measured else tr("{floor}, assumed", floor=words)
+        if self._intervals:
+            self._draw_intervals()
 
     def show_activity(self, words: str) -> None:
         """Say what is being done while there is no verdict."""
@@ -160,7 +162,7 @@ class ComparePanel(QWidget):
         if interval is None:
             return
         self._intervals.append(interval)
-        self.interval_plot.show_intervals(self._intervals, floor=self._floor, floor_words=self._floor_words)
+        self._draw_intervals()
         dropped = blocks.dropped
         self.blocks_plot.show_dropped(
             [(pair, block.step_ms) for arm in self._blocks for pair, block in arm if pair in dropped]
@@ -199,6 +201,9 @@ class ComparePanel(QWidget):
         self.interval_plot.apply_theme(dark)
         for line, colour, style in zip(self._arms, (a_colour(dark), b_colour(dark)), (A_STYLE, B_STYLE), strict=True):
             line.show_icon(swatch(colour, style))
+
+    def _draw_intervals(self) -> None:
+        self.interval_plot.show_intervals(self._intervals, floor=self._floor, floor_words=self._floor_words)
 
     def _empty(self) -> None:
         self._blocks = ([], [])

@@ -29,7 +29,7 @@ COLUMNS = (
     Column(title=later("Format"), widest="bfloat16", number=False),
     Column(title=later("Shape"), widest="8x12x16384x64 causal", number=False),
     Column(title=later("Variant"), widest="transformers' own", number=False),
-    Column(title="us", widest="8,888,888.8", tooltip=later("Median time of the operation alone, in microseconds")),
+    Column(title="µs", widest="8,888,888.8", tooltip=later("Median time of the operation alone, in microseconds")),
     Column(title="±", widest="88.8%", tooltip=later("Distance of the quartiles over the median")),
     Column(
         title=later("of the fastest"), widest="88.88x", tooltip=later("Time over that of the case's fastest variant")

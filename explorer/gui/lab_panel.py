@@ -52,7 +52,7 @@ class LabPanel(QWidget):
             name="attention_time_plot",
             title=later("Attention: time"),
             words=later("Time of every kernel of attention over the length of the text."),
-            unit="us",
+            unit="µs",
             value=lambda row: row.time_us,
         )
         self.memory = AttentionPlot(

@@ -53,7 +53,7 @@ class LadderPage(SeriesPage):
             name="ladder_parity_plot",
             title=later("Parity of the rungs"),
             words=later("How far each rung's numbers are from float32's."),
-            unit=later("error over what is allowed"),
+            unit=later("error / allowed"),
             limit=1.0,
         )
         self._plots = (self.speed, self.memory, self.errors)
@@ -182,7 +182,7 @@ def _header() -> list[str]:
         tr("tokens/s"),
         tr("of the one before"),
         tr("of the baseline"),
-        tr("GiB in a step"),
+        tr("Peak"),
         tr("MFU"),
         tr("mJ/token"),
         tr("Parity"),

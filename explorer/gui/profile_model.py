@@ -18,7 +18,7 @@ COLUMNS = (
     Column(title="ms", widest="8,888.888", tooltip=later("Of all its executions together")),
     Column(title=later("of what ran"), widest="88.8%"),
     Column(title=later("Count"), widest="88,888", tooltip=later("Executions, in a step or the whole text")),
-    Column(title=later("us each"), widest="888,888.8", tooltip=later("Microseconds of one execution")),
+    Column(title=later("µs each"), widest="888,888.8", tooltip=later("Microseconds of one execution")),
     Column(title=later("Most in"), widest=REST, number=False, tooltip=later("Where it ran the longest")),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,8 @@ class SeriesControl(QObject):
     def reword(self) -> None:
         """Show the panel in the language of the moment."""
         self._panel.reword()
+        for page in self._panel.pages.values():
+            self._show_count(page)
         if self.measuring is not None:
             self._show_progress()
 
@@ -180,12 +183,14 @@ class SeriesControl(QObject):
         if self._log.environment is None:
             return
         config = self._intent.config
+        for page in self._panel.pages.values():
+            page.show_workload(config.workload)
         try:
             device = self._log.environment.device(config.device)
         except ValueError:
             return  # said where the device is chosen
         for page in self._panel.pages.values():
-            page.suggest(config, device)
+            page.suggest(dataclasses.replace(config, workload="train"), device)
 
     def _not_kept(self, why: str) -> None:
         self._messages.show_message(
@@ -227,10 +232,22 @@ class SeriesControl(QObject):
         page = self._panel.pages[self._measuring]
         self._measuring = None
         self._clock.stop()
-        page.show_progress(tr("{count} rows", count=len(page.rows)) if page.rows else "")
+        self._show_count(page)
         self._runs_changed()
+        failed = [
+            str(row["problem"]) for row in page.rows if row.get("problem") and row.get("outcome") in (None, "failed")
+        ]
         if isinstance(outcome, Ended) and outcome.why:
             self._messages.show_message(tr("It ended: {why}", why=from_below(outcome.why)), severity="problem")
+        elif failed:
+            words = tr(
+                "{count} of {all} rows failed: {why}", count=len(failed), all=len(page.rows), why=from_below(failed[0])
+            )
+            self._messages.show_message(words, severity="warning")
+
+    @staticmethod
+    def _show_count(page: SeriesPage) -> None:
+        page.show_progress(tr("{count} rows", count=len(page.rows)) if page.rows else None)
 
     def _show_progress(self) -> None:
         if self._measuring is None:

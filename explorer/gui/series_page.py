@@ -20,11 +20,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from explorer.config import RunConfig
+from explorer.config import RunConfig, Workload
 from explorer.experiments.plans import Plan, Rows
 from explorer.gui.compare_panel import BUDGET_S, DEFAULT_BUDGET_S
 from explorer.gui.controls import ElidedLabel, quiet_wheel
-from explorer.gui.language import later
+from explorer.gui.language import later, tr
 from explorer.gui.result_table import ResultTable
 from explorer.gui.wording import keep
 from explorer.optimizations.registry import OPTIMIZATIONS
@@ -72,6 +72,8 @@ class SeriesPage(QWidget):
         self.start.clicked.connect(self.start_wanted)
         self.stop.clicked.connect(self.stop_wanted)
         self.export.clicked.connect(self.export_wanted)
+        self._told: str | None = None
+        self._trains = True
         self._progress = ElidedLabel()
         self._progress.setObjectName(f"{kind}_progress")
         self._progress.setProperty("role", "small")
@@ -83,10 +85,22 @@ class SeriesPage(QWidget):
         for control in (self.budget, self.parity, self.proof, self.go_on, *self._inputs()):
             control.setEnabled(not measuring)
 
-    def show_progress(self, words: str) -> None:
-        """Say what is being done."""
-        self._progress.setText(words)
-        self._progress.setToolTip(words)
+    def show_progress(self, words: str | None) -> None:
+        """Say what is being done, or what it came to; None: what there is to do."""
+        self._told = words
+        shown = self._to_do() if words is None else words
+        self._progress.setText(shown)
+        self._progress.setToolTip(shown)
+
+    def show_workload(self, workload: Workload) -> None:
+        """What the settings of the moment are for: only training can be measured here."""
+        self._trains = workload == "train"
+        self.show_progress(self._told)
+
+    def _to_do(self) -> str:
+        if self._trains:
+            return tr("Press Measure. Model, batch and length are those set at the top; no run can go on beside it.")
+        return tr("Choose Train at the top left first: only training is measured here.")
 
     def values(self) -> dict[str, Any]:
         """What the person has set, to be remembered."""
@@ -156,13 +170,11 @@ class SeriesPage(QWidget):
             first.addStretch(1)
         second = QHBoxLayout()
         second.setSpacing(8)
-        if self._with_checks:
-            label = QLabel()
-            keep(label.setText, "Budget")
-            label.setBuddy(self.budget)
-            for widget in (label, self.budget, self.parity, self.proof):
-                second.addWidget(widget)
-        for widget in (self.go_on, self.start, self.stop):
+        label = QLabel()
+        keep(label.setText, "Budget")
+        label.setBuddy(self.budget)
+        checks = (self.parity, self.proof) if self._with_checks else ()
+        for widget in (label, self.budget, *checks, self.go_on, self.start, self.stop):
             second.addWidget(widget)
         second.addStretch(1)
         third = QHBoxLayout()

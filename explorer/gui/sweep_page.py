@@ -86,11 +86,11 @@ class SweepPage(SeriesPage):
                 tr("Outcome"),
                 tr("ms/step"),
                 tr("tokens/s"),
-                tr("GiB in a step"),
-                tr("GiB held"),
+                tr("Peak"),
+                tr("Held"),
             ],
             [_line(row) for row in rows],
-            [from_below(str(row["problem"] or "")) for row in rows],
+            [_tip(row) for row in rows],
         )
 
     def apply_theme(self, dark: bool) -> None:
@@ -119,8 +119,14 @@ def _cell(row: Mapping[str, export.Cell], column: str, words: Any) -> Cell:
     return Cell(words=tr("OOM") if full else from_below(str(row["outcome"])), full=full)
 
 
+def _tip(row: Mapping[str, export.Cell]) -> str:
+    if row["outcome"] == "fits":
+        return tr("Seen to fit, not timed: a step of the search, or the budget ended while it warmed up.")
+    return from_below(str(row["problem"] or ""))
+
+
 def _gibibytes(size_bytes: float) -> str:
-    return f"{size_bytes / GIB:.3g}"
+    return f"{size_bytes / GIB:.2f}" if size_bytes < 100 * GIB else f"{size_bytes / GIB:.0f}"
 
 
 def _line(row: Mapping[str, export.Cell]) -> list[str]:

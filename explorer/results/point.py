@@ -38,6 +38,11 @@ class Point:
         """Whether it says what it was asked, so that it is not to be measured again."""
         return self.fits or self.out_of_memory
 
+    @property
+    def timed(self) -> bool:
+        """Whether no time is missing: the budget may have ended one that fits before its steps were steady."""
+        return self.step_ms is not None or self.out_of_memory
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``from_dict`` reads it back."""
         return dataclasses.asdict(self)

@@ -157,7 +157,7 @@ def test_that_a_rung_with_too_few_pairs_says_so_and_is_measured_again_with_more_
     path = state_path(tmp_path / "out.csv")
     hurried = dataclasses.replace(series_of(path), limits=Limits(budget_s=1e-9))
     rungs = climbed(Answers(step_ms, pairs=1), [SDPA, GELU], hurried)
-    told = "1 pairs of blocks in 1e-09 s are too few for a ratio; give it more time"
+    told = "pairs of blocks that count in 1e-09 s: 1; a ratio needs 2: give a longer budget"
     assert [rung.measured.problem for rung in rungs[1:]] == [told] * 2
     again = Answers(step_ms)
     rungs = climbed(again, [SDPA, GELU], series_of(path))

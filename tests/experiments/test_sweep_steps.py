@@ -13,7 +13,7 @@ from explorer.config import RunConfig
 from explorer.experiments.alone import LEAST_STEPS
 from explorer.experiments.attribution import attribute, settings
 from explorer.experiments.compare import Limits
-from explorer.experiments.kept import Kept, conditions, state_path
+from explorer.experiments.kept import Kept, conditions, key_of, state_path
 from explorer.experiments.ladder import Addition
 from explorer.experiments.series import Series
 from explorer.experiments.steps import FreshWorker
@@ -91,6 +91,16 @@ def test_that_a_sweep_goes_on_where_it_ended_and_keeps_what_did_not_fit(tmp_path
     again = swept(answers, [32, 64, 128], [1024], series_of(path))
     assert [config.batch for config in answers.started] == [32]
     assert again[0].largest == first[0].largest == 93
+
+
+def test_that_a_point_that_the_budget_left_untimed_is_timed_the_next_time(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "map.csv")
+    untimed = dataclasses.replace(BASE, batch=2, seq=1024)
+    series_of(path).kept.put("alone", key_of(untimed), Point(peak_bytes=7).to_dict())
+    answers = Answers(step_ms)
+    (line,) = swept(answers, [2], [1024], series_of(path))
+    assert answers.started == [untimed]
+    assert line.points[2].step_ms == pytest.approx(2.048)
 
 
 def test_that_a_stop_keeps_the_points_before_it(tmp_path: Path) -> None:

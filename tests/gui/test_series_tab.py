@@ -118,9 +118,31 @@ def test_that_one_click_climbs_the_toggles_that_are_set_from_a_bare_baseline(des
     assert column(desk, "ladder_table", 8) == ["reference", "failed", "failed"], "the script has no room for parity"
     assert text(desk, "ladder") == "3 rows"
     assert len(window.log.runs) == 4, "both arms of each comparison are runs of the table"
+    drawn = window.panels.compare.blocks_plot.getPlotItem().listDataItems()
+    assert all(item.getData()[0] is None or not len(item.getData()[0]) for item in drawn), (
+        "it is no comparison of A and B"
+    )
     start = desk.start()
     assert start.run_id == 5, "checks take no run's number"
     desk.end(start)
+
+
+def test_that_a_failed_rung_is_told_with_its_reason_where_it_is_seen(desk: Bench) -> None:
+    unchecked(desk, "ladder")
+    desk.find(QPushButton, "ladder_start").click()
+    serve(desk, Answers(lambda config: OUT_OF_MEMORY if config.level("attention") else step_ms(config)))
+    assert desk.window.messages.text == "1 of 3 rows failed: Out of memory: too much."
+
+
+def test_that_each_page_says_how_to_begin_and_lets_the_budget_be_set(desk: Bench) -> None:
+    for kind, page in desk.window.panels.series.pages.items():
+        assert text(desk, kind).startswith("Press Measure.")
+        assert page.budget.isVisibleTo(page)
+    desk.choose("workload_combo", "generate")
+    for kind in desk.window.panels.series.pages:
+        assert text(desk, kind).startswith("Choose Train at the top left first")
+    suggested = desk.find(QLineEdit, "ladder_rungs").placeholderText()
+    assert suggested == "precision=bf16 attention=sdpa", "what training would climb"
 
 
 def _rungs(answers: Answers) -> list[RunConfig]:
