@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from explorer.messages import Problem
 from explorer.results.atomic import check_target, replaced
 from explorer.results.export import text_writer, write_rows
 from explorer.results.proof import short_name
+from explorer.results.scratch import Scratch
 from explorer.results.step_profile import MOST_STEPS, StepProfile, kept_file, profile_rows
 from explorer.results.step_profile_words import ONE_THING, adds_up, dominant
 
@@ -52,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.trace, args.memory, args.csv):
         if path is not None:
             check_target(path)
-    with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
+    with Scratch() as folder:
         try:
             found = steps_profile_of(
                 config,
                 steps=args.steps,
-                folder=folder,
+                folder=str(folder),
                 memory=args.memory is not None,
                 download=args.download,
                 report=_report,

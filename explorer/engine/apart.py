@@ -7,7 +7,6 @@ import faulthandler
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ from explorer.config import RunConfig
 from explorer.engine.errors import Cancelled
 from explorer.engine.isolation import LAST_WORDS_BYTES, die_with_parent, settings_for_the_child
 from explorer.messages import Problem
+from explorer.results.scratch import Scratch
 
 if TYPE_CHECKING:
     from explorer.engine.session import Session
@@ -51,9 +51,11 @@ def apart(
     """
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
-    with tempfile.NamedTemporaryFile(prefix="gpt2-explorer-", suffix=".log") as errors:
+    with Scratch() as folder:
+        errors = folder / "errors.log"
+        errors.touch()
         process = context.Process(
-            target=_serve, args=(work, sending, errors.name), name="gpt2-explorer-apart", daemon=True
+            target=_serve, args=(work, sending, str(errors)), name="gpt2-explorer-apart", daemon=True
         )
         with settings_for_the_child():
             process.start()
@@ -69,7 +71,7 @@ def apart(
                 report(message)
         except EOFError:
             process.join()
-            last_words = errors.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+            last_words = errors.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
             why = (last_words.splitlines() or [f"exit status {process.exitcode}"])[-1]
             return Problem(what="The process that took the profile died", why=why, detail=last_words)
         finally:

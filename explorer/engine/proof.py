@@ -10,7 +10,6 @@ import dataclasses
 import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from explorer.engine.trace import BLOCK_MARKER, read_profile
 from explorer.engine.training import TrainingLoop
 from explorer.optimizations.compiled import as_written
 from explorer.results.proof import Profile
+from explorer.results.scratch import Scratch
 
 STEPS: dict[Workload, int] = {"train": 1, "generate": 5}
 """Forward passes in a profile: a training step, or a prefill and four tokens after it."""
@@ -109,8 +109,8 @@ def traced(work: Callable[[], object], device: torch.device, *, keep: Path | Non
         work()
         recorded.step()
         work()
-    with tempfile.TemporaryDirectory(prefix="gpt2-explorer-") as folder:
-        file = keep or Path(folder) / "trace.json"
+    with Scratch() as folder:
+        file = keep or folder / "trace.json"
         recorded.export_chrome_trace(str(file))
         events: list[Any] = json.loads(file.read_text(errors="replace"))["traceEvents"]
         return events

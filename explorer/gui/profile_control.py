@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 
 from PySide6.QtCore import QObject
@@ -22,6 +21,7 @@ from explorer.gui.profile_window import ProfileWindow
 from explorer.messages import Problem, ProfileSteps, Progress, RunEnded, StepsProfiled
 from explorer.optimizations.registry import problems
 from explorer.results.environment import DeviceInfo
+from explorer.results.scratch import Scratch
 from explorer.results.step_profile import StepProfile, profile_rows
 
 
@@ -48,8 +48,8 @@ class ProfileControl(QObject):
         """Whether it was asked for as an experiment; else a run pauses for it."""
         self._found: StepProfile | Problem | None = None
         self._profile: StepProfile | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._next_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Scratch | None = None
+        self._next_folder: Scratch | None = None
         self.window = ProfileWindow(parent)
         self.window.start_wanted.connect(self.start)
         self.window.cancel_wanted.connect(self.cancel)
@@ -91,14 +91,17 @@ class ProfileControl(QObject):
         device = self._device()
         if self._asked is not None or self.obstacle():
             return
-        # A process that dies with the window may write to the last moment.
-        self._next_folder = tempfile.TemporaryDirectory(prefix="gpt2-explorer-", ignore_cleanup_errors=True)
+        try:
+            self._next_folder = Scratch()
+        except OSError as error:
+            self.window.show_progress(problem_words(Problem(what=tr("Not profiled"), why=str(error))))
+            return
         self._found = None
         self._asked = command = ProfileSteps(
             run_id=self._bridge.reserve_id(),
             config=self._config(),
             steps=self.window.steps.value(),
-            folder=self._next_folder.name,
+            folder=str(self._next_folder.path),
             memory=device is not None and device.kind == "cuda",
         )
         self._conducted = self._bridge.running is None
@@ -129,7 +132,7 @@ class ProfileControl(QObject):
         self.window.close()
         for folder in (self._folder, self._next_folder):
             if folder is not None:
-                folder.cleanup()
+                folder.remove()
 
     def _config(self) -> RunConfig:
         return self._bridge.running or self._intent.config
@@ -184,7 +187,7 @@ class ProfileControl(QObject):
             case StepProfile():
                 old, self._folder, self._next_folder = self._folder, self._next_folder, None
                 if old is not None:
-                    old.cleanup()
+                    old.remove()
                 self._profile = outcome
                 self.window.show_progress("")
                 self.window.show_profile(outcome)
@@ -193,6 +196,6 @@ class ProfileControl(QObject):
             case _:
                 self.window.show_progress(tr("Cancelled."))
         if self._next_folder is not None:
-            self._next_folder.cleanup()
+            self._next_folder.remove()
             self._next_folder = None
         self._show()
