@@ -30,6 +30,8 @@ class Problem:
     """Whether the device, or the machine, had too little memory."""
     spent: bool = False
     """Whether its worker can serve no other run: every call to the device fails by now, or memory is not back."""
+    outside: bool = False
+    """Whether it comes of something beyond the run and its settings, such as a full disk."""
     flips: tuple[tuple[str, str], ...] = ()
     """Toggles, each with a level, that would avoid it; to be tried one at a time."""
     batch: int | None = None
@@ -405,6 +407,13 @@ class WorkerLost:
     exit_code: int | None
     """Negative: the number of the signal that ended it. None: it was a thread."""
     last_words: str
+    for_want_of_memory: bool | None = None
+    """Whether the system ended processes for want of memory just then. None: it does not tell."""
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether another process or the system ended it: a signal that no program's own mistake raises."""
+        return self.exit_code is not None and -self.exit_code in _SENT
 
     @property
     def how(self) -> str:
@@ -418,8 +427,17 @@ class WorkerLost:
             name = signal.Signals(killed).name
         except ValueError:
             name = f"signal {killed}"
-        # Source: Linux, Documentation/admin-guide/mm/concepts.rst: the OOM killer.
-        return f" on {name}" + (", which a system sends that is out of memory" if name == "SIGKILL" else "")
+        if name == "SIGKILL" and self.for_want_of_memory is None:
+            # Source: Linux, Documentation/admin-guide/mm/concepts.rst: the OOM killer.
+            return f" on {name}, which a system sends that is out of memory"
+        if name == "SIGKILL" and self.for_want_of_memory:
+            return f" on {name}, which the system sent, being out of memory"
+        return f" on {name}" + (", which another program sent" if self.from_outside else "")
+
+
+_SENT = tuple(
+    getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT", "SIGQUIT") if hasattr(signal, name)
+)
 
 
 Event = (

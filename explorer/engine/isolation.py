@@ -14,7 +14,6 @@ import os
 import queue
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -26,7 +25,9 @@ from tqdm import tqdm
 
 from explorer.engine.resuming import ResumingWorker
 from explorer.engine.runner import Runner
+from explorer.engine.want_of_memory import KillCount
 from explorer.messages import Command, Event, Shutdown, WorkerLost
+from explorer.results.scratch import Scratch, remove_lost
 
 LAST_WORDS_BYTES = 8192
 
@@ -126,19 +127,23 @@ class ProcessWorker:
         context = multiprocessing.get_context("spawn")
         commands_out, self._commands = context.Pipe(duplex=False)
         self._events, events_in = context.Pipe(duplex=False)
-        descriptor, name = tempfile.mkstemp(prefix="gpt2-explorer-", suffix=".log")
-        os.close(descriptor)
-        self._errors = Path(name)
+        self._scratch: Scratch | None = None
+        self._errors = Path(os.devnull)
+        with contextlib.suppress(OSError):  # on a full disk its last words are lost, and nothing else
+            self._scratch = Scratch()
+            self._errors = self._scratch.path / "errors.log"
+            self._errors.touch()
         self._inbox = _Inbox()
         self._closing = False
         self._process = context.Process(
-            target=_serve, args=(commands_out, events_in, name), name="gpt2-explorer-worker", daemon=True
+            target=_serve, args=(commands_out, events_in, str(self._errors)), name="gpt2-explorer-worker", daemon=True
         )
         with settings_for_the_child():
             self._process.start()
         # Only the child holds these ends now, so that its death closes them.
         commands_out.close()
         events_in.close()
+        self._kills = KillCount()
         self._reader = threading.Thread(target=self._read, name="worker events", daemon=True)
         self._reader.start()
 
@@ -148,10 +153,15 @@ class ProcessWorker:
                 self._inbox.put(self._events.recv())
             except (EOFError, OSError):
                 break
+            self._kills.look()
         self._process.join(2.0)
         if not self._closing:
-            self._inbox.put(WorkerLost(exit_code=self._process.exitcode, last_words=self._last_words()))
-        self._errors.unlink(missing_ok=True)
+            lost = WorkerLost(
+                exit_code=self._process.exitcode, last_words=self._last_words(), for_want_of_memory=self._kills.grew()
+            )
+            self._inbox.put(lost)
+        if self._scratch is not None:
+            self._scratch.remove()
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
@@ -232,6 +242,7 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
 
     def work() -> None:
         try:
+            remove_lost()  # here, and not in the window: a state of many GB may lie there
             runner.serve()
         except BaseException:
             sys.excepthook(*sys.exc_info())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 
 from explorer.config import RunConfig
@@ -10,6 +11,9 @@ from explorer.engine.known_errors import describe_known
 from explorer.engine.out_of_memory import describe_out_of_memory, is_out_of_memory
 from explorer.messages import Problem
 from explorer.results.environment import DeviceInfo
+
+_LACKING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
+"""A disk that is full, at its quota, broken or closed, and too many open files: of no setting of a run."""
 
 
 def describe(
@@ -36,6 +40,11 @@ def describe(
             )
         case _ if is_out_of_memory(error):
             return describe_out_of_memory(error, config, device, before)
+        case _ if (why := _of_the_system(error)) is not None:
+            remedy = "Make room, or end what uses it up, and start again."
+            return Problem(
+                what="The run failed, and not of itself", why=why, remedy=remedy, detail=detail, outside=True
+            )
         case _ if (known := describe_known(error, config)) is not None:
             return known
         case ValueError():
@@ -47,6 +56,16 @@ def describe(
                 remedy="The details name the place; end the worker if the next run fails too.",
                 detail=detail,
             )
+
+
+def _of_the_system(error: BaseException) -> str | None:
+    """What the system lacks, where ``error`` or what it came of says so; None of any other."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in _LACKING:
+            return f"{seen.strerror}: {seen.filename}" if seen.filename else seen.strerror
+        seen = seen.__cause__ or seen.__context__
+    return None
 
 
 def _first_words(text: str) -> str:

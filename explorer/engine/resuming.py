@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +20,13 @@ from explorer.messages import (
     Samples,
     Save,
     Saved,
+    SegmentStarted,
     Start,
     Stop,
     WorkerLost,
     WorkerReady,
 )
+from explorer.results.scratch import Scratch
 
 if TYPE_CHECKING:
     from explorer.engine.isolation import Worker
@@ -52,7 +53,9 @@ class ResumingWorker:
         """While what came next may still fail."""
         self._replaced = False
         """Whether a worker is not the first, which alone is announced."""
-        self._folder: Path | None = None
+        self._segments = 0
+        """How many the run has begun."""
+        self._scratch: Scratch | None = None
 
     @property
     def alive(self) -> bool:
@@ -65,9 +68,7 @@ class ResumingWorker:
     def send(self, command: Command) -> None:
         match command:
             case Start() if command.config.workload == "train":
-                if self._folder is None:
-                    self._folder = Path(tempfile.mkdtemp(prefix="gpt2-explorer-"))
-                command = dataclasses.replace(command, park_to=str(self._folder))
+                command = dataclasses.replace(command, park_to=self._place())
                 self._start, self._parked, self._asked = command, None, []
             case Stop() if self._start is not None and command.run_id == self._start.run_id:
                 self._forget()  # however it ends, it is not to go on
@@ -92,13 +93,17 @@ class ResumingWorker:
             case Parked() if self._start is not None:
                 self._discard_state()
                 self._parked = event
-            case Samples() if parked is not None and event.samples[-1].step >= parked.step + SAFE_STEPS:
+            case SegmentStarted():
+                self._segments = event.segment.index + 1
+            case Samples() if parked is not None and self._is_past(parked, event.samples[-1].step):
                 self._discard_state()
             case RunEnded() if self._start is not None and event.run_id == self._start.run_id:
                 problem = event.problem
                 # A process that is spent cannot serve again, and a thread's process cannot be ended.
                 if parked is not None and problem is not None and (not problem.spent or self._renew()):
-                    return self._resume(parked, problem.what, problem.why, anew=problem.spent)
+                    return self._resume(
+                        parked, problem.what, problem.why, anew=problem.spent, blamed=not problem.outside
+                    )
                 self._forget()
             case RunEnded():  # of what the run paused for
                 self._asked = [one for one in self._asked if one.run_id != event.run_id]
@@ -107,7 +112,8 @@ class ResumingWorker:
             case WorkerLost() if parked is not None and event.exit_code is not None:
                 last = event.last_words.splitlines()[-1:] or ["it left no message"]
                 self._renew()
-                return self._resume(parked, f"The worker ended by itself{event.how}", last[0], anew=True)
+                what = f"The worker ended by itself{event.how}"
+                return self._resume(parked, what, last[0], anew=True, blamed=not event.from_outside)
             case _:
                 pass
         return [event]
@@ -120,7 +126,20 @@ class ResumingWorker:
         parked = self._parked
         if parked is None or not self._renew():
             return []
-        return self._resume(parked, "The worker was ended", ENDED_BY_HAND, anew=True)
+        return self._resume(parked, "The worker was ended", ENDED_BY_HAND, anew=True, blamed=True)
+
+    def _place(self) -> str:
+        """The folder to park in; empty, so that nothing is parked, where none can be made."""
+        if self._scratch is None:
+            with contextlib.suppress(OSError):
+                self._scratch = Scratch()
+        return "" if self._scratch is None else str(self._scratch.path)
+
+    def _is_past(self, parked: Parked, step: int) -> bool:
+        """Whether what fails after ``step`` has nothing to do with what the run was parked for."""
+        assert self._start is not None
+        wanted = self._start.steps
+        return step >= parked.step + SAFE_STEPS or (wanted is not None and step + 1 >= wanted)
 
     def _renew(self) -> bool:
         """Put another process in the place of this one; False where that cannot be: a thread cannot be ended."""
@@ -131,18 +150,22 @@ class ResumingWorker:
         self._worker, self._replaced = self._make(), True
         return True
 
-    def _resume(self, parked: Parked, what: str, why: str, *, anew: bool) -> list[Event]:
-        """``anew``: in another process, which has heard of nothing that this one did not answer."""
+    def _resume(self, parked: Parked, what: str, why: str, *, anew: bool, blamed: bool) -> list[Event]:
+        """``anew``: in another process, which has heard of nothing that this one did not answer.
+
+        ``blamed``: whether it may come of the change; else something from outside of the run has ended it.
+        """
         assert self._start is not None
         self._parked = None
+        # What came after the change may have begun segments as well: no number is given twice.
+        parked = dataclasses.replace(parked, segments=max(parked.segments, self._segments))
         self._worker.send(dataclasses.replace(self._start, config=parked.config, parked=parked))
         for command in self._asked if anew else ():
             self._worker.send(command)
-        problem = Problem(
-            what=f"At the change {', '.join(parked.changes)}: {what}",
-            why=why,
-            remedy=f"The run went on from step {parked.step}, as it was before.",
-        )
+        remedy = f"The run went on from step {parked.step}, as it was before."
+        if not blamed:
+            remedy += " The change is not to blame: ask for it again."
+        problem = Problem(what=f"At the change {', '.join(parked.changes)}: {what}", why=why, remedy=remedy)
         return [
             Note(run_id=parked.run_id, text=str(problem)),
             Refused(run_id=parked.run_id, config=parked.config, problem=problem, resumed=True),
@@ -169,6 +192,6 @@ class ResumingWorker:
             self._parked = None
 
     def _discard(self) -> None:
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._scratch is not None:
+            self._scratch.remove()
+            self._scratch = None

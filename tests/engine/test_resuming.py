@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +18,9 @@ from transformers import GPT2LMHeadModel
 from worker_talk import Talk
 
 from explorer.config import RunConfig
-from explorer.engine import isolation, parking
+from explorer.engine import isolation, parking, training
 from explorer.engine.isolation import open_worker
+from explorer.engine.problems import describe
 from explorer.engine.resuming import ResumingWorker
 from explorer.engine.training import make_optimizer, train_step
 from explorer.experiments.single import run_to_end, wait_until_ready
@@ -40,7 +44,7 @@ from explorer.messages import (
 )
 from explorer.optimizations import compiled, registry
 from explorer.optimizations.base import Run
-from explorer.results.sample import Sample
+from explorer.results.sample import Sample, Segment
 
 
 @pytest.fixture
@@ -97,7 +101,10 @@ def test_that_a_run_whose_worker_is_ended_within_a_compilation_goes_on_as_if_unt
         strict=True,
     ):
         assert told.startswith(f"At the change compile off -> model: {how}")
-        assert told.endswith(f"The run went on from step {parked.step}, as it was before.")
+        assert f"The run went on from step {parked.step}, as it was before." in told
+        assert told.endswith("The change is not to blame: ask for it again.") is (parked is first), (
+            "killed from outside"
+        )
     assert words == [note.text for note in seen(Note, talk)]
     segments = [event.segment for event in talk.segments(1)]
     assert [segment.index for segment in segments] == [0, 1, 2, 3, 4]
@@ -139,6 +146,57 @@ def test_that_a_headless_run_goes_on_from_before_a_compilation_that_fails_and_to
     assert [len(by_segment[s]) >= 4 for s in range(4)] == [True, False, True, True]
     assert by_segment[2][0].step == by_segment[0][-1].step + 1
     assert not [e for e in events if isinstance(e, RunEnded) and e.problem is not None]
+
+
+class FullGraph:
+    """Stands where a recording on a GPU stands: the fourth step is recorded, and asks for more than there is."""
+
+    hidden_bytes = 0
+
+    def __init__(self, run: Run, step: Callable[..., Any]) -> None:
+        self._run, self._step, self._before = run, step, 0
+
+    def __call__(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self._before += 1
+        if self._before > 3:
+            raise torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 12.27 GiB. GPU 0 has a total capacity of 139.80 GiB of which "
+                "3.19 GiB is free. Including non-PyTorch memory, this process has 136.60 GiB memory in use."
+            )
+        return self._step(self._run, tokens)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def graphed(run: Run, level: str) -> Iterator[None]:
+    run.graphed = True
+    yield
+    run.graphed = False
+
+
+def test_that_memory_that_runs_out_in_a_recording_is_told_and_the_run_goes_on(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toggle = registry.by_name("cuda_graph")
+    monkeypatch.setattr(toggle, "unavailable", lambda level, device: None)
+    monkeypatch.setattr(toggle, "applied", graphed)
+    monkeypatch.setattr(training, "TrainingGraph", FullGraph)
+    worker = open_worker(in_process=True)
+    events: list[Event] = []
+    try:
+        wait_until_ready(worker, events.append)
+        then = [tiny.with_level("cuda_graph", "on")]
+        ended = run_to_end(worker, Start(run_id=1, config=tiny, steps=4), events.append, then=then)
+    finally:
+        worker.close()
+    assert (ended.outcome, ended.problem) == ("completed", None)
+    (refused,) = [event for event in events if isinstance(event, Refused)]
+    assert refused.resumed
+    assert str(refused.problem).startswith("At the change cuda_graph off -> on: Out of memory: batch 2 x 16 tokens")
+    assert "12.27 GiB were asked for at once, 3.19 were free" in refused.problem.why
+    samples = [s for e in events if isinstance(e, Samples) for s in e.samples]
+    steps_of = {s: [x.step for x in samples if x.segment == s] for s in range(3)}
+    assert len(steps_of[1]) == 3, "those before the recording"
+    assert steps_of[2][0] == steps_of[1][0]
 
 
 def steps(run_id: int, first: int, count: int) -> Samples:
@@ -209,6 +267,70 @@ def stage() -> Iterator[Callable[..., Stage]]:
     yield make
     for one in made:
         one.worker.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "blamed"),
+    [
+        (LOST, True),
+        (FAILED, True),
+        (WorkerLost(exit_code=-signal.SIGABRT, last_words="free(): invalid pointer"), True),
+        (WorkerLost(exit_code=1, last_words="KeyError"), True),
+        (WorkerLost(exit_code=-signal.SIGKILL, last_words="", for_want_of_memory=True), False),
+        (WorkerLost(exit_code=-signal.SIGTERM, last_words=""), False),
+        (
+            RunEnded(run_id=1, outcome="failed", problem=describe(OSError(errno.ENOSPC, "No space left"), RunConfig())),
+            False,
+        ),
+    ],
+)
+def test_that_a_change_is_blamed_only_where_it_may_have_done_it(
+    stage: Callable[..., Stage], end: Event, blamed: bool
+) -> None:
+    one = stage()
+    note, refused = one.says(end)
+    assert isinstance(refused, Refused)
+    assert refused.problem.remedy.endswith("ask for it again.") is not blamed
+    assert str(refused.problem) == note.text
+    resumed = one.processes[-1].commands[-1]
+    assert isinstance(resumed, Start)
+    assert resumed.parked is not None
+
+
+def test_that_what_the_system_lacks_is_seen_behind_the_error_that_came_of_it() -> None:
+    try:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device", "/tmp/torchinductor/kernel.so")
+        except OSError as error:
+            raise RuntimeError("backend='inductor' raised:") from error
+    except RuntimeError as error:
+        problem = describe(error, RunConfig())
+    assert problem.outside
+    assert problem.why == "No space left on device: /tmp/torchinductor/kernel.so"
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "ptxas")
+    assert not describe(missing, RunConfig()).outside, "a program that a setting needs and that is not there"
+
+
+@pytest.mark.parametrize("last", [13, 14])
+def test_that_a_failure_after_the_last_step_is_not_the_changes(stage: Callable[..., Stage], last: int) -> None:
+    """Such as that of writing the model at the end."""
+    one = stage()
+    one.worker._start = dataclasses.replace(one.worker._start, steps=14)  # type: ignore[type-var]
+    one.says(steps(1, 10, last - 10))
+    told = one.says(FAILED)
+    assert (told == [FAILED]) is (last == 14)
+
+
+def test_that_a_segment_after_the_change_leaves_its_number_to_no_other(stage: Callable[..., Stage]) -> None:
+    one = stage()
+    for index in (1, 2):
+        segment = Segment(index=index, first_step=9 + index, changes=(), started_at="2026")
+        one.says(SegmentStarted(run_id=1, config=RunConfig(), segment=segment))
+    one.says(FAILED)
+    resumed = one.processes[-1].commands[-1]
+    assert isinstance(resumed, Start)
+    assert resumed.parked is not None
+    assert resumed.parked.segments == 3
 
 
 @pytest.mark.parametrize("end", [LOST, FAILED])
