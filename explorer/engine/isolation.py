@@ -143,9 +143,12 @@ class ProcessWorker:
         # Only the child holds these ends now, so that its death closes them.
         commands_out.close()
         events_in.close()
+        self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._kills = KillCount()
         self._reader = threading.Thread(target=self._read, name="worker events", daemon=True)
+        self._writer = threading.Thread(target=self._write, name="worker commands", daemon=True)
         self._reader.start()
+        self._writer.start()
 
     def _read(self) -> None:
         while True:
@@ -160,8 +163,16 @@ class ProcessWorker:
                 exit_code=self._process.exitcode, last_words=self._last_words(), for_want_of_memory=self._kills.grew()
             )
             self._inbox.put(lost)
+        self._outbox.put(None)
         if self._scratch is not None:
             self._scratch.remove()
+
+    def _write(self) -> None:
+        """Send commands: a process that is stopped, or in a call that holds its interpreter, takes few of them."""
+        # A dead worker is told of by WorkerLost; a command to it is as lost as it is.
+        with contextlib.suppress(BrokenPipeError, OSError):
+            while (command := self._outbox.get()) is not None:
+                self._commands.send(command)
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):
@@ -179,9 +190,7 @@ class ProcessWorker:
         return self._process.is_alive() and not self._closing
 
     def send(self, command: Command) -> None:
-        # A dead worker is told of by WorkerLost; a command to it is as lost as it is.
-        with contextlib.suppress(BrokenPipeError, OSError):
-            self._commands.send(command)
+        self._outbox.put(command)
 
     def drain(self) -> list[Event]:
         return self._inbox.drain()
@@ -197,6 +206,7 @@ class ProcessWorker:
         self._process.kill()
         self._process.join(2.0)
         self._reader.join(3.0)
+        self._writer.join(1.0)
         self._commands.close()
         self._events.close()
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -19,6 +20,7 @@ from worker_talk import Talk
 from explorer.config import RunConfig
 from explorer.engine.isolation import ProcessWorker, open_worker
 from explorer.messages import (
+    MemorySummary,
     Profiled,
     Reconfigure,
     Refused,
@@ -27,6 +29,7 @@ from explorer.messages import (
     Saved,
     Start,
     Stop,
+    SummarizeMemory,
     Text,
     Verify,
     WorkerLost,
@@ -70,6 +73,29 @@ def tiny(tiny_model: Path, text_file: Path) -> RunConfig:
 
 
 _ids = iter(range(1, 10_000))
+
+
+def test_that_commands_to_a_process_that_is_stopped_hold_nobody_up() -> None:
+    """A pipe takes 64 KiB. A process in a call that holds its interpreter takes no more of them, either."""
+    worker = ProcessWorker()
+    talk = Talk(worker)
+    try:
+        talk.until(lambda e: isinstance(e, WorkerReady))
+        os.kill(worker.process_id, signal.SIGSTOP)
+        sending = threading.Thread(
+            target=lambda: [worker.send(Stop(run_id=number)) for number in range(5000)], daemon=True
+        )
+        sending.start()
+        sending.join(20)
+        assert not sending.is_alive()
+        os.kill(worker.process_id, signal.SIGCONT)
+        worker.send(SummarizeMemory())
+        talk.until(lambda e: isinstance(e, MemorySummary))
+        os.kill(worker.process_id, signal.SIGSTOP)
+    finally:
+        began_s = time.monotonic()
+        worker.close()
+    assert time.monotonic() - began_s < 5, "one that is stopped can be ended"
 
 
 def test_that_a_segment_says_how_much_arithmetic_a_token_of_it_is(talk: Talk, tiny: RunConfig) -> None:
