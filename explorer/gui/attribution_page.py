@@ -36,6 +36,10 @@ NAMES: Mapping[str, str] = MappingProxyType(
 )
 
 
+LEAST_PX = 72
+"""Of the plot beside the names."""
+
+
 class AttributionPage(SeriesPage):
     def __init__(self) -> None:
         table = ResultTable(name="attribution_table", title=later("Settings and effects"), words=0, whole=True)
@@ -58,6 +62,7 @@ class AttributionPage(SeriesPage):
         self.asked = self._edit(
             "toggles", later("Two to five toggles as TOGGLE=LEVEL; empty: the first of those that are set")
         )
+        self.effects.setMinimumWidth(EFFECT_NAMES_PX + LEAST_PX)
         above = QSplitter(Qt.Orientation.Horizontal)
         above.addWidget(self.effects)
         above.addWidget(self.words)

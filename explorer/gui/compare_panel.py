@@ -21,7 +21,7 @@ from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import A_STYLE, B_STYLE, NOTHING, a_colour, b_colour, theme
 from explorer.gui.pin_bar import SWATCH_PX, swatch
 from explorer.gui.pins import LETTERS
-from explorer.gui.readout import Readout
+from explorer.gui.readout import Readout, Readouts
 from explorer.gui.verdict_words import checks_words, details, headline
 from explorer.gui.wording import keep
 from explorer.results.blocks import Block, Blocks, ComparisonResult
@@ -246,11 +246,6 @@ class ComparePanel(QWidget):
         return button
 
     def _lay_out(self) -> None:
-        figures = QHBoxLayout()
-        figures.setSpacing(16)
-        for readout in self._readouts:
-            figures.addWidget(readout, 0, Qt.AlignmentFlag.AlignBaseline)
-        figures.addStretch(1)
         plots = QHBoxLayout()
         plots.setSpacing(8)
         plots.addWidget(self.blocks_plot, 1)
@@ -262,21 +257,25 @@ class ComparePanel(QWidget):
         label.setBuddy(self.budget)
         options.addWidget(label)
         options.addWidget(self.budget)
-        options.addWidget(self.keep_dropout)
-        options.addWidget(self.checks)
         options.addStretch(1)
         options.addWidget(self.copy)
         options.addWidget(self.export)
+        ticks = QHBoxLayout()
+        ticks.setSpacing(8)
+        ticks.addWidget(self.keep_dropout)
+        ticks.addWidget(self.checks)
+        ticks.addStretch(1)
         column = QVBoxLayout(self)
         column.setContentsMargins(8, 4, 8, 4)
         column.setSpacing(4)
-        column.addLayout(figures)
+        column.addWidget(Readouts(self._readouts))
         for line in self._arms:
             column.addWidget(line)
         column.addLayout(plots, 1)
         column.addWidget(self.verdict)
         column.addWidget(self.details)
         column.addWidget(self.checked)
+        column.addLayout(ticks)
         column.addLayout(options)
 
 

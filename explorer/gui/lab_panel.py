@@ -27,7 +27,7 @@ from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
 from explorer.gui.palette import theme
 from explorer.gui.readout import Legend
-from explorer.gui.table_shape import shape
+from explorer.gui.table_shape import keep_rows_in_sight, shape
 from explorer.gui.wording import keep
 from explorer.results.lab import OPERATIONS, LabRow
 from explorer.results.lab_words import lab_words
@@ -208,6 +208,7 @@ class LabPanel(QWidget):
         table.setSortingEnabled(True)
         table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
         shape(table, COLUMNS)
+        keep_rows_in_sight(table)
         table.selectionModel().selectionChanged.connect(self._show_selected)
         return table
 

@@ -20,9 +20,13 @@ from explorer.results.overview import Entry, pareto
 
 NAMES_PX = 150
 LEFT_AXIS_PX = 60
+LEAST_PX = 270
+"""Of the bars: three numbers below them do not touch."""
 BAR = 0.62
 """Of the room that an entry has."""
 POINT_PX = 11
+LEFT_FROM = 0.6
+"""Of the axis: names of points further on stand left of them."""
 ROOMY_PX = 260
 """An axis as wide as this has room for five numbers."""
 
@@ -44,6 +48,7 @@ class BarsPlot(StillPlot):
             left_px=NAMES_PX,
             grid="x",
         )
+        self.setMinimumWidth(LEAST_PX)
         bottom.setZValue(-1)  # its grid lies under the bars
         bottom.setStyle(maxTextLevel=0)
         self._bars = pg.BarGraphItem(x0=[], y=[], height=BAR, width=[])
@@ -148,12 +153,17 @@ class FrontPlot(StillPlot):
         )
         for word in self._words:
             self.removeItem(word)
-        self._words = [pg.TextItem(e.name, color=QColor(theme(self._dark).text), anchor=(0, 1)) for e in known]
-        for word, e in zip(self._words, known, strict=True):
+        self._words = []
+        end = round_up(1.1 * max([e.memory_gib for e in known], default=1.0))
+        for e in known:
+            # Right of its point; left of it near the edge.
+            side = 0 if e.memory_gib < LEFT_FROM * end else 1
+            word = pg.TextItem(e.name, color=QColor(theme(self._dark).text), anchor=(side, 1))
             word.setPos(e.memory_gib, e.tokens_per_s)
             self.addItem(word, ignoreBounds=True)
+            self._words.append(word)
         self._view.setRange(
-            xRange=(0, round_up(1.1 * max([e.memory_gib for e in known], default=1.0))),
+            xRange=(0, end),
             yRange=(0, round_up(1.1 * max([e.tokens_per_s for e in known], default=1.0))),
             padding=0,
         )

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Literal, assert_never
 
 import numpy as np
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtGui import QAction, QActionGroup, QColor, QFontMetrics
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMenu, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import Workload
 from explorer.gui.axes import LogAxis, PlainAxis, SiAxis
@@ -20,7 +20,7 @@ from explorer.gui.envelope import Floats
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.live_plot import LivePlot
 from explorer.gui.palette import NOTHING, blend, gib, mfu_words, milliseconds, run_colour, run_style, si_number, theme
-from explorer.gui.readout import Caption, Key, Legend, Readout
+from explorer.gui.readout import Caption, Key, Legend, Readout, Readouts
 from explorer.gui.run_curves import Band, Figures, RunCurves
 from explorer.gui.wording import keep
 from explorer.results import flops
@@ -50,22 +50,10 @@ class Pane(QWidget):
         self.plot = plot
         self._readouts = readouts
         self._caption = Caption(caption)
-        header = QWidget()
-        # Words that do not fit are cut at the right; they must not keep the window from being made narrow.
-        header.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        row = QHBoxLayout(header)
-        row.setContentsMargins(0, 0, 0, 0)
-        row.setSpacing(12)
-        for widget in (self._caption, *readouts):
-            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignBaseline)
-        for index, widget in enumerate(side):
-            row.addWidget(widget, 0 if index else 1, Qt.AlignmentFlag.AlignVCenter)
-        if not side:
-            row.addStretch(1)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2)
-        column.addWidget(header)
+        column.addWidget(Readouts(readouts, caption=self._caption, side=side))
         column.addWidget(plot, 1)
         self.teach()
 

@@ -168,7 +168,7 @@ class _Chip(QToolButton):
         if metrics.horizontalAdvance(self.text()) <= room:
             return self.text()
         said = metrics.elidedText(self._short, Qt.TextElideMode.ElideRight, room)
-        return said if len(said) > LEAST_LETTERS else self._short[:1]
+        return said if said == self._short or len(said) > LEAST_LETTERS else self._short[:1]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         option = QStyleOptionToolButton()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QPointF, QSize, Qt
+from PySide6.QtCore import QEvent, QPointF, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
@@ -84,6 +84,22 @@ class Readout(QWidget):
         row.addWidget(self._value, 0, Qt.AlignmentFlag.AlignBaseline)
         row.addWidget(self._unit, 0, Qt.AlignmentFlag.AlignBaseline)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._wanted = self._fits = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is to be seen where there is room."""
+        return self._wanted
+
+    def set_fits(self, fits: bool) -> None:
+        """Whether there is room for it."""
+        if fits != self._fits:
+            self._fits = fits
+            super().setVisible(self._wanted and fits)
+
+    def setVisible(self, visible: bool) -> None:
+        self._wanted = visible
+        super().setVisible(visible and self._fits)
 
     def show_number(self, number: str, unit: str | None = None, **values: str) -> None:
         """Show ``number``; ``unit`` replaces the unit where it is given, with ``values`` in its {places}."""
@@ -116,6 +132,43 @@ class Readout(QWidget):
         coloured(self._value, look.text)
         coloured(self._unit, look.muted)
         coloured(self._lead, look.muted)
+
+
+class Readouts(QWidget):
+    """Readouts in a row, whole ones only: the last that do not fit are left out rather than cut."""
+
+    def __init__(
+        self, readouts: tuple[Readout, ...], *, caption: Caption | None = None, side: tuple[QWidget, ...] = ()
+    ) -> None:
+        """``caption`` stands before them, ``side`` behind: its first takes the rest of the row and needs none."""
+        super().__init__()
+        self._readouts = readouts
+        self._beside = side[1:]
+        # It must not keep the window from being made narrow.
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._row = row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(12)
+        self._before = () if caption is None else (caption,)
+        for widget in (*self._before, *readouts):
+            row.addWidget(widget, 0, Qt.AlignmentFlag.AlignBaseline)
+        for index, widget in enumerate(side):
+            row.addWidget(widget, 0 if index else 1, Qt.AlignmentFlag.AlignVCenter)
+        if not side:
+            row.addStretch(1)
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self._fit()
+        return super().event(event)
+
+    def _fit(self) -> None:
+        gap = self._row.spacing()
+        others = [*self._before, *(widget for widget in self._beside if not widget.isHidden())]
+        needed = sum(widget.sizeHint().width() + gap for widget in others) - gap
+        for readout in self._readouts:
+            needed += (readout.sizeHint().width() + gap) * readout.wanted
+            readout.set_fits(needed <= self.width())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
 from explorer.gui.palette import tabular
 from explorer.gui.wording import keep
+
+LEAST_WORDS_PX = 150
+"""Narrower words are not elided further: the table can be scrolled then."""
 
 
 class ResultTable(QTableWidget):
@@ -48,7 +52,19 @@ class ResultTable(QTableWidget):
                 item.setToolTip(tip)
                 self.setItem(number, column, item)
         self.horizontalHeader().setStretchLastSection(self._whole)
-        for column in range(len(header)):
-            stretches = column == self._words and not self._whole
+        self._spread()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._spread()
+
+    def _spread(self) -> None:
+        """Give each figure its width, and the words the rest, where that is enough to read them."""
+        header, columns = self.horizontalHeader(), range(self.columnCount())
+        figures = sum(max(self.sizeHintForColumn(c), header.sectionSizeHint(c)) for c in columns if c != self._words)
+        narrow = self.viewport().width() - figures < LEAST_WORDS_PX
+        for column in columns:
+            stretches = column == self._words and not (self._whole or narrow)
             mode = QHeaderView.ResizeMode.Stretch if stretches else QHeaderView.ResizeMode.ResizeToContents
-            self.horizontalHeader().setSectionResizeMode(column, mode)
+            if header.sectionResizeMode(column) != mode:
+                header.setSectionResizeMode(column, mode)

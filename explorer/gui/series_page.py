@@ -26,6 +26,7 @@ from explorer.gui.compare_panel import BUDGET_S, DEFAULT_BUDGET_S
 from explorer.gui.controls import ElidedLabel, quiet_wheel
 from explorer.gui.language import later, tr
 from explorer.gui.result_table import ResultTable
+from explorer.gui.table_shape import keep_rows_in_sight
 from explorer.gui.wording import keep
 from explorer.optimizations.registry import OPTIMIZATIONS
 from explorer.results.environment import DeviceInfo, Environment
@@ -49,6 +50,7 @@ class SeriesPage(QWidget):
         """What is shown, as CSV has it."""
         self.setObjectName(f"{kind}_page")
         self.table = table
+        keep_rows_in_sight(table)
         self._dark = False
         self._with_checks = checks
         self.budget = QSpinBox()
@@ -174,11 +176,12 @@ class SeriesPage(QWidget):
         keep(label.setText, "Budget")
         label.setBuddy(self.budget)
         checks = (self.parity, self.proof) if self._with_checks else ()
-        for widget in (label, self.budget, *checks, self.go_on, self.start, self.stop):
+        for widget in (label, self.budget, *checks, self.start, self.stop):
             second.addWidget(widget)
         second.addStretch(1)
         third = QHBoxLayout()
         third.setSpacing(8)
+        third.addWidget(self.go_on)
         third.addWidget(self._progress, 1)
         third.addWidget(self.export)
         column = QVBoxLayout(self)

@@ -11,6 +11,9 @@ from explorer.gui.column_model import Column
 from explorer.gui.language import tr
 from explorer.gui.palette import tabular
 
+ROWS_IN_SIGHT = 3
+"""At least, in the smallest window."""
+
 
 def shape(table: QTableView, columns: Sequence[Column]) -> None:
     """Give ``table``, whose model has these ``columns``, the look of the others."""
@@ -28,3 +31,9 @@ def shape(table: QTableView, columns: Sequence[Column]) -> None:
         table.setColumnWidth(index, widest + 12)
     table.horizontalHeader().setStretchLastSection(True)
     table.horizontalHeader().setHighlightSections(False)
+
+
+def keep_rows_in_sight(table: QTableView) -> None:
+    """Let a splitter leave room for some rows of ``table``, with its header and a bar to scroll by."""
+    rows = (1 + ROWS_IN_SIGHT) * table.verticalHeader().defaultSectionSize()
+    table.setMinimumHeight(rows + table.horizontalScrollBar().sizeHint().height() + 2 * table.frameWidth())

@@ -16,6 +16,8 @@ from explorer.gui.axes import EDGE_PX
 from explorer.gui.controls import ElidedLabel
 from explorer.gui.main_window import SMALLEST_SIZE_PX
 from explorer.gui.overview_plots import NAMES_PX
+from explorer.gui.readout import Caption, Readout, Readouts
+from explorer.gui.result_table import ResultTable
 from explorer.gui.token_times_plot import TokenTimesPlot
 
 
@@ -47,6 +49,9 @@ def test_that_chips_say_their_part_uncut_in_a_small_window_and_all_of_it_in_a_la
         return [chip.said() for chip in chips]
 
     assert said(1280) == ["A pin…", "B now"]
+    chips[0].show_words("A 第一个设置是这样的", short="A 短")
+    assert chips[0].said() == "A 短", "few letters can be all there are"
+    chips[0].show_words("A  not pinned", short="A pin…")
     assert said(1920) == ["A  not pinned", "B  now: the settings"]
     window.intent.change(levels=(("attention", "sdpa"),))
     window.comparing.pin(0)
@@ -54,6 +59,59 @@ def test_that_chips_say_their_part_uncut_in_a_small_window_and_all_of_it_in_a_la
     assert said(1280)[1] == "B bf16"
     assert chips[1].toolTip() == "B  now: precision fp32 → bf16"
     assert said(SMALLEST_SIZE_PX[0]) == ["A", "B"]
+
+
+@pytest.mark.parametrize(("width", "seen"), [(300, "100"), (500, "110"), (700, "111")])
+def test_that_readouts_stand_there_whole_or_not_at_all(qtbot: QtBot, width: int, seen: str) -> None:
+    readouts = tuple(
+        Readout("a number", "tokens/s", widest="8,888 GiB", scale=scale, lead="p50") for scale in (1.0, 1.0, 2.0)
+    )
+    readouts[1].setVisible(width > 400)
+    host = QWidget()
+    qtbot.addWidget(host)
+    row = Readouts(readouts, caption=Caption("Throughput"))
+    row.setParent(host)
+    host.show()
+    for first_px in (900, 40):  # made narrower, and wider
+        row.resize(first_px, 40)
+        QApplication.processEvents()
+        row.resize(width, 40)
+        QApplication.processEvents()
+        assert "".join("01"[readout.isVisible()] for readout in readouts) == seen
+        assert all(r.geometry().right() < width for r in readouts if r.isVisible())
+        assert all(r.width() == r.sizeHint().width() for r in readouts if r.isVisible())
+    host.hide()
+
+
+def test_that_tables_below_plots_show_rows_in_the_smallest_window(bench: Bench) -> None:
+    window = bench.open()
+    window.resize(*SMALLEST_SIZE_PX)
+    window.show()
+    series = window.panels.series
+    for view, tables in ((series, [page.table for page in series.pages.values()]), (window.panels.lab, [None])):
+        window._views.show_view(view)
+        for kind, table in zip(series.pages, tables, strict=False):
+            series.show_page(kind)
+            QApplication.processEvents()
+            one = table or window.panels.lab.table
+            assert one.viewport().height() >= 3 * one.verticalHeader().defaultSectionSize(), one.objectName()
+
+
+def test_that_words_of_a_result_are_whole_where_they_would_be_too_narrow(qtbot: QtBot) -> None:
+    table = ResultTable(name="results", title="Results", words=1)
+    qtbot.addWidget(table)
+    words = "+ precision bf16 + attention sdpa + gelu triton"
+    table.show_rows(["Run", "What differs", "tokens/s"], [["1.1", words, "192.0k"]], [words])
+    table.show()
+    needed = table.sizeHintForColumn(1)
+    seen = []
+    for width in (200, 320, 900, 200):
+        table.resize(width, 120)
+        QApplication.processEvents()
+        seen.append(table.columnWidth(1))
+    assert seen[0] == seen[3] == needed, "to be scrolled to"
+    assert seen[1] < needed < seen[2], "as wide as there is room"
+    table.hide()
 
 
 @pytest.mark.parametrize("size", [SMALLEST_SIZE_PX, (1280, 720)])
