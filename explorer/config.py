@@ -27,6 +27,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "top_p": (0.0, 1.0),
     "repetition_penalty": (0.1, 10.0),
 }
+LEAST_TEMPERATURE = 1e-6
+"""But for 0. Logits divided by less could pass float32's largest number, and NaN would choose the token."""
 MOST_STOPS = 16
 
 
@@ -88,6 +90,11 @@ class RunConfig:
                 raise ValueError(f"{name} is {value!r}; it must be {'a whole number' if whole else 'a number'}")
             if not (math.isfinite(value) and low <= value <= high):
                 raise ValueError(f"{name} is {value!r}; allowed: {low:g} to {high:g}")
+        if 0 < self.temperature < LEAST_TEMPERATURE:
+            most = LIMITS["temperature"][1]
+            raise ValueError(
+                f"temperature is {self.temperature!r}; allowed: 0 (greedy), or {LEAST_TEMPERATURE:g} to {most:g}"
+            )
         if not self.model:
             raise ValueError("model is empty; give a name or a folder")
         if not isinstance(self.stop, (tuple, list)) or not all(isinstance(s, str) and s for s in self.stop):

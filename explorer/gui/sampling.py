@@ -140,6 +140,7 @@ class SamplingControls(QWidget):
             grid.addWidget(spin, row, 2 * column + 1)
         self.stop_edit.setObjectName("stop_edit")
         keep(self.stop_edit.setAccessibleName, "Stop before")
+        keep(self.stop_edit.setPlaceholderText, "never")
         self.stop_edit.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.stop_edit.setMinimumWidth(64)
         self.stop_edit.editingFinished.connect(self._edited)

@@ -27,15 +27,15 @@ from explorer.gui.readout import Caption, Readout
 from explorer.gui.run_curves import READOUT_WINDOW_S
 from explorer.gui.sampling import SamplingControls
 from explorer.gui.text_pair import TextPair
-from explorer.gui.token_times_plot import TokenTimesPlot
+from explorer.gui.token_times_plot import LEAST_HEIGHT_PX, TokenTimesPlot
 from explorer.gui.wording import keep
 from explorer.results.sample import Sample
 
 READOUT_S = 0.25
 LONGEST_LINE = 2_000
 """Letters after which a line is broken on the screen alone: Qt lays a line out anew as a whole for each piece."""
-ROOM_FOR_PLOT_PX = 560
-"""A panel that is lower leaves the curve to the view of curves, and its room to the text."""
+TEXT_TO_PLOT = 3
+"""The text is so many times as high as the curve of times, which is there only where that is enough to be drawn."""
 MOST_BLOCKS = 20_000
 """Lines kept on the screen; the oldest go first. Copy and save give the whole text."""
 LATENCIES = 4096
@@ -83,6 +83,7 @@ class TextPanel(QWidget):
         self.text_output = QPlainTextEdit()
         self.text_output.setObjectName("text_output")
         keep(self.text_output.setAccessibleName, "Generated text")
+        keep(self.text_output.setToolTip, "The first text of the batch, after its prompt in bold.")
         self.text_output.setReadOnly(True)
         self.text_output.setTabChangesFocus(True)
         self.text_output.setUndoRedoEnabled(False)
@@ -203,7 +204,11 @@ class TextPanel(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self.times.setVisible(self.height() >= ROOM_FOR_PLOT_PX)
+        layout = self.layout()
+        assert layout is not None
+        # What the other parts leave to both, or to the text alone.
+        room_px = self.height() - layout.minimumSize().height() + self.outputs.minimumHeight()
+        self.times.setVisible(room_px >= (TEXT_TO_PLOT + 1) * LEAST_HEIGHT_PX + layout.spacing())
 
     def end_run(self) -> None:
         """Show the last figures."""
@@ -293,7 +298,7 @@ class TextPanel(QWidget):
         row.addWidget(self.copy_button)
         row.addWidget(self.save_button)
         column.addLayout(row)
-        column.addWidget(self.outputs, 3)
+        column.addWidget(self.outputs, TEXT_TO_PLOT)
         column.addWidget(self.times, 1)
         figures = QGridLayout()
         figures.setHorizontalSpacing(12)

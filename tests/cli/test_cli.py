@@ -125,6 +125,7 @@ def test_that_generated_text_is_all_that_standard_output_holds(
         (["--batch", "0"], "allowed: 1 to 1024"),
         (["--seq", "9000"], "allowed: 8 to 1024"),
         (["--lr", "nan"], "lr is nan"),
+        (["--temperature", "1e-40"], "allowed: 0 (greedy), or 1e-06 to 100"),
         (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
         (["--csv", "/"], "is a folder"),
         (["--then", "batch=many"], "whole number"),

@@ -12,7 +12,15 @@ import pytest
 from made_samples import steps
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction, QFont, QGuiApplication, QTextCursor
-from PySide6.QtWidgets import QDoubleSpinBox, QFileDialog, QLineEdit, QPlainTextEdit, QPushButton, QSpinBox
+from PySide6.QtWidgets import (
+    QApplication,
+    QDoubleSpinBox,
+    QFileDialog,
+    QLineEdit,
+    QPlainTextEdit,
+    QPushButton,
+    QSpinBox,
+)
 from pytestqt.qtbot import QtBot
 from window_bench import Bench
 
@@ -20,6 +28,7 @@ from explorer.config import RunConfig
 from explorer.gui.palette import DARK, LIGHT
 from explorer.gui.sampling import as_typed, strings_typed
 from explorer.gui.text_panel import LONGEST_LINE, TextPanel
+from explorer.gui.token_times_plot import LEAST_HEIGHT_PX
 from explorer.messages import Problem, Reconfigure, Save, Saved, Text
 
 GENERATE = RunConfig(workload="generate", prompt="def f(x):", device="cpu", batch=1)
@@ -264,6 +273,17 @@ def test_that_each_tokens_time_is_drawn_with_median_and_99th_percentile(panel: T
     assert sorted(line.value() for line in lines) == pytest.approx([51.0, 100.0])
     panel.resize(320, 500)
     assert not panel.times.isVisible(), "the text has the room"
+
+
+@pytest.mark.parametrize("height", range(420, 1000, 20))
+def test_that_the_curve_of_times_has_room_to_be_drawn_or_leaves_it_to_the_text(panel: TextPanel, height: int) -> None:
+    panel.resize(320, height)
+    QApplication.processEvents()
+    if not 560 < height < 700:  # between them it depends on the fonts
+        assert panel.times.isVisible() == (height >= 700)
+    if panel.times.isVisible():
+        assert panel.times.height() >= LEAST_HEIGHT_PX
+        assert panel.text_output.height() >= 2 * LEAST_HEIGHT_PX
 
 
 def test_that_earlier_prompts_are_there_when_the_window_opens_again(bench: Bench) -> None:
