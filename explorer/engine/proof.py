@@ -31,8 +31,6 @@ STEPS: dict[Workload, int] = {"train": 1, "generate": 5}
 WARM_UP_ROUNDS = 3
 """Each as long as a profile: kernels load and compile, autotuning and the allocator settle."""
 TIMED_ROUNDS = 3
-ROUNDS = WARM_UP_ROUNDS + TIMED_ROUNDS + 2
-"""The last two run under the profiler, which warms up in the first of them."""
 OF_OPERATORS = (
     "operators",
     "products",
@@ -54,8 +52,9 @@ def fitted(config: RunConfig) -> RunConfig:
 
 
 def take_profile(session: Session) -> Profile:
-    """Run ``session``, in which a segment has begun, for ``ROUNDS`` rounds and return the last one's profile.
+    """Run ``session``, in which a segment has begun, for some rounds and return the last one's profile.
 
+    The last two run under the profiler, which warms up in the first of them.
     Its configuration must be a ``fitted`` one. The session can go on afterwards; nothing is left in the model.
     """
     _rounds(session, WARM_UP_ROUNDS)
