@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from PySide6.QtCore import QObject, QTimer
 
 from explorer.experiments.compare import BLOCK_S, Limits
 from explorer.experiments.keeping import Keeping
@@ -19,30 +16,20 @@ from explorer.experiments.series import Series
 from explorer.experiments.single import WorkerGone
 from explorer.experiments.steps import Steps
 from explorer.experiments.yardsticks import yardsticks
-from explorer.gui import hints
 from explorer.gui.bridge import Bridge
 from explorer.gui.intent import Intent
 from explorer.gui.language import from_below, tr
-from explorer.gui.long_work import KeptFiles, Parts
+from explorer.gui.long_work import Ended, LongWork
 from explorer.gui.message_bar import MessageBar
 from explorer.gui.series_page import Kind, SeriesPage
 from explorer.gui.series_panel import SeriesPanel
-from explorer.messages import BlockEnded, Progress
+from explorer.messages import BlockEnded
 from explorer.results.blocks import Blocks
 from explorer.results.environment import Environment
 from explorer.results.log import RunLog
 
-CLOCK_MS = 500
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How an experiment ended: what went wrong, in words, or nothing."""
-
-    why: str = ""
-
-
-class SeriesControl(QObject):
+class SeriesControl(LongWork):
     """Connects panel, intent and bridge."""
 
     block_s = BLOCK_S
@@ -61,38 +48,25 @@ class SeriesControl(QObject):
         show_panel: Callable[[], None],
         runs_changed: Callable[[], None],
     ) -> None:
-        """``folder``: where what was measured is kept; None: nowhere beyond this window."""
-        super().__init__(messages)
+        super().__init__(bridge, messages, log, folder=folder)
         self._panel = panel
         self._intent = intent
-        self._bridge = bridge
-        self._messages = messages
-        self._log = log
         self._recorder = recorder
         self._show_panel = show_panel
         self._runs_changed = runs_changed
-        self._kept = KeptFiles(folder, self._not_kept)
-        self._measuring: Kind | None = None
-        self._plan: Plan | None = None
-        self._ids: set[int] = set()
-        self._parts = Parts()
-        self._activity = ""
-        self._clock = QTimer(self)
-        self._clock.setInterval(CLOCK_MS)
-        self._clock.timeout.connect(self._show_progress)
+        self._kind: Kind = "ladder"
+        """Of the newest experiment."""
         panel.start_wanted.connect(self.start)
         panel.stop_wanted.connect(bridge.stop)
         intent.changed.connect(self._suggest)
         bridge.worker_ready.connect(self._suggest)
-        bridge.progress.connect(self._progress)
         bridge.block_ended.connect(self._block)
         bridge.segment_started.connect(lambda _: self._runs_changed())
-        bridge.experiment_ended.connect(self._ended)
 
     @property
     def measuring(self) -> Kind | None:
         """The experiment that is going, if it is one of these."""
-        return self._measuring if self._bridge.experimenting else None
+        return self._kind if self._conducted and self._bridge.experimenting else None
 
     def show(self, kind: Kind) -> None:
         """Bring the page of ``kind`` to the front."""
@@ -113,12 +87,9 @@ class SeriesControl(QObject):
 
     def start(self, kind: Kind) -> None:
         """Measure what the page of ``kind`` asks for, or say why not."""
-        here = self._log.environment
-        if self._bridge.going or here is None:
-            words = tr("An experiment needs the worker to itself: stop what is going first (Shift+F5).")
-            self._messages.show_message(
-                words if here is not None else tr("The worker has not yet said what can run here."), severity="warning"
-            )
+        busy = tr("An experiment needs the worker to itself: stop what is going first (Shift+F5).")
+        here = self._environment(busy=busy)
+        if here is None:
             return
         page = self._panel.pages[kind]
         try:
@@ -127,9 +98,7 @@ class SeriesControl(QObject):
         except (ValueError, OSError) as error:
             self._messages.show_message(tr("Not measured: {why}", why=from_below(str(error))), severity="problem")
             return
-        self._measuring, self._plan, self._ids = kind, plan, set()
-        self._parts, self._activity = Parts(), tr("Waiting for the worker to start…")
-        self._messages.clear()
+        self._kind = kind
         self.show(kind)
         page.show_found(None, [], plan.toggles)
         held = yardsticks(plan.base, here, block_s=self.block_s)
@@ -137,9 +106,7 @@ class SeriesControl(QObject):
         def on_found(found: Any) -> None:
             page.show_found(found, plan.rows(found, held), plan.toggles)
 
-        self._bridge.conduct(self._steps(plan, series, on_found))
-        self._clock.start()
-        self._show_progress()
+        self._begin(self._steps(plan, series, on_found))
 
     def _series(self, kind: Kind, page: SeriesPage, plan: Plan, here: Environment) -> Series:
         keeping = Keeping(self._recorder, here, block_s=self.block_s, begin_run=self._bridge.begin_run)
@@ -174,11 +141,6 @@ class SeriesControl(QObject):
         self._ids.add(run_id)
         return run_id
 
-    def _work_id(self) -> int:
-        run_id = self._bridge.reserve_id()
-        self._ids.add(run_id)
-        return run_id
-
     def _suggest(self, *_: object) -> None:
         if self._log.environment is None:
             return
@@ -192,22 +154,7 @@ class SeriesControl(QObject):
         for page in self._panel.pages.values():
             page.suggest(dataclasses.replace(config, workload="train"), device)
 
-    def _not_kept(self, why: str) -> None:
-        self._messages.show_message(
-            tr("Measured on, but not kept for another time: {why}", why=from_below(why)), severity="warning"
-        )
-
     # ---- from the worker
-
-    def _begin_part(self, name: str, left: int) -> None:
-        self._parts.begin(name, left)
-        self._activity = ""
-        self._show_progress()
-
-    def _progress(self, event: Progress) -> None:
-        if event.run_id in self._ids:
-            self._activity = hints.progress(event)
-            self._show_progress()
 
     def _block(self, event: BlockEnded) -> None:
         if event.run_id in self._ids:
@@ -226,32 +173,22 @@ class SeriesControl(QObject):
             )
             self._show_progress()
 
-    def _ended(self, outcome: object) -> None:
-        if self._measuring is None:
-            return  # another experiment's end
-        page = self._panel.pages[self._measuring]
-        self._measuring = None
-        self._clock.stop()
-        self._show_count(page)
+    def _show_end(self) -> None:
+        self._show_count(self._panel.pages[self._kind])
         self._runs_changed()
-        failed = [
-            str(row["problem"]) for row in page.rows if row.get("problem") and row.get("outcome") in (None, "failed")
-        ]
-        if isinstance(outcome, Ended) and outcome.why:
-            self._messages.show_message(tr("It ended: {why}", why=from_below(outcome.why)), severity="problem")
-        elif failed:
-            words = tr(
-                "{count} of {all} rows failed: {why}", count=len(failed), all=len(page.rows), why=from_below(failed[0])
-            )
-            self._messages.show_message(words, severity="warning")
+
+    def _failures(self) -> str:
+        rows = self._panel.pages[self._kind].rows
+        failed = [str(row["problem"]) for row in rows if row.get("problem") and row.get("outcome") in (None, "failed")]
+        if not failed:
+            return ""
+        return tr("{count} of {all} rows failed: {why}", count=len(failed), all=len(rows), why=from_below(failed[0]))
 
     @staticmethod
     def _show_count(page: SeriesPage) -> None:
         page.show_progress(tr("{count} rows", count=len(page.rows)) if page.rows else None)
 
     def _show_progress(self) -> None:
-        if self._measuring is None:
-            return
         left = tr("{count} left to do", count=self._parts.left) if self._parts.left else ""
         told = (from_below(self._parts.name), left, self._parts.time_left(), self._activity)
-        self._panel.pages[self._measuring].show_progress(" · ".join(filter(None, told)))
+        self._panel.pages[self._kind].show_progress(" · ".join(filter(None, told)))
