@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QEvent, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QLabel, QWidget
 
@@ -18,6 +18,8 @@ from explorer.gui.wording import keep
 
 LEFT_AXIS_PX = 62
 BOTTOM_AXIS_PX = 22
+CROSS_WORDS_AT = 0.12
+"""Of the plot's height, from below: markers have their words at the top."""
 
 
 class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
@@ -35,6 +37,8 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
     """The person took the range in hand."""
     reset_wanted = Signal()
     """A double click: show everything again."""
+    pointed = Signal(object)
+    """The time in seconds that the pointer is at; None once it has left"""
 
     def __init__(
         self, *, name: str, title: str, axis: PlainAxis, from_zero: bool, words: bool, parent: QWidget | None = None
@@ -64,6 +68,12 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         self._limit_words = pg.InfLineLabel(self._limit, "", position=0.99, anchors=[(1, 1), (1, 1)])
         keep(self._limit_words.setFormat, "limit of the device")
         self.addItem(self._limit, ignoreBounds=True)
+        self._cross = pg.InfiniteLine(angle=90, movable=False)
+        self._cross.setZValue(70)
+        self._cross_words = pg.InfLineLabel(self._cross, "", position=CROSS_WORDS_AT)
+        self._cross.setVisible(False)
+        self.addItem(self._cross, ignoreBounds=True)
+        self.scene().sigMouseMoved.connect(self._point)
         self._empty = QLabel(self)
         self._empty.hide()
         self._empty.setWordWrap(True)
@@ -126,6 +136,17 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
         if value is not None:
             self._limit.setValue(value)
 
+    def show_crosshair(self, time_s: float | None, words: str = "") -> None:
+        """A line at ``time_s`` with what was measured there; None takes it away."""
+        self._cross.setVisible(time_s is not None)
+        if time_s is not None:
+            self._cross.setValue(time_s)
+            self._cross_words.setFormat(words)
+
+    def crosshair(self) -> tuple[float, str] | None:
+        """Where the line stands, and what it says."""
+        return (float(self._cross.value()), str(self._cross_words.format)) if self._cross.isVisible() else None
+
     def bins(self) -> int:
         """How many stretches of time the plot can tell apart: its width in pixels."""
         return max(int(self._view.width()), 50)
@@ -171,12 +192,23 @@ class LivePlot(pg.PlotWidget):  # type: ignore[misc]  # pyqtgraph has no types
             axis.setTextPen(QColor(look.muted))
         self._limit.setPen(QPen(QColor(look.problem), 0, Qt.PenStyle.DashDotLine))
         self._limit_words.setColor(QColor(look.problem))
+        self._cross.setPen(QPen(QColor(look.muted), 0))
+        self._cross_words.setColor(QColor(look.text))
+        self._cross_words.fill = pg.mkBrush(look.background)
         self.annotations.apply_theme(look)
         coloured(self._empty, look.muted)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         self.reset_wanted.emit()
         event.accept()
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self.pointed.emit(None)
+
+    def _point(self, place: QPointF) -> None:
+        inside = self._view.sceneBoundingRect().contains(place)
+        self.pointed.emit(float(self._view.mapSceneToView(place).x()) if inside else None)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -89,6 +89,7 @@ class PlotsPanel(QWidget):
         for pane in self._panes:
             pane.plot.zoomed.connect(self._taken_in_hand)
             pane.plot.reset_wanted.connect(self.follow)
+            pane.plot.pointed.connect(self._point)
             pane.plot.getPlotItem().sigXRangeChanged.connect(self._link)
         self.loss.chosen.connect(self.reword)
         self.apply_theme(self._dark)
@@ -107,6 +108,7 @@ class PlotsPanel(QWidget):
         self._timeline = Timeline()
         self._ended = False
         self._readouts_at_s = 0.0
+        self._point(None)
         self.memory.set_device(self._device)
         self.memory.set_cpu(config.device == "cpu" or (self._device is not None and self._device.kind == "cpu"))
         for pane in self._panes:
@@ -271,6 +273,15 @@ class PlotsPanel(QWidget):
         if not self._linking:
             self._show_times(*times)
             self._mark_changed()
+
+    def _point(self, time_s: float | None) -> None:
+        """Stand a line in every plot at the step that ``time_s`` is within, each with what it shows of that step."""
+        row = None if time_s is None or self._curves is None else self._curves.row_at(time_s)
+        for pane in self._panes:
+            if row is None or self._curves is None:
+                pane.plot.show_crosshair(None)
+            else:
+                pane.plot.show_crosshair(self._curves.value("time_s", row), pane.told(self._curves, row))
 
     def _taken_in_hand(self) -> None:
         self._following = False

@@ -36,9 +36,11 @@ class Figures:
     """Over the last 1000 such steps of the current segment; likewise the next."""
     step_ms_p95: float = NAN
     loss: float = NAN
-    """Of the last step; likewise the next two."""
+    """Of the last step; likewise the next four."""
     grad_norm: float = NAN
     loss_scale: float = NAN
+    power_w: float = NAN
+    sm_clock_mhz: float = NAN
     peak_allocated_bytes: int = -1
     """Largest over the last second; likewise the next five."""
     reserved_bytes: int = -1
@@ -71,6 +73,19 @@ class RunCurves:
         """Time of the oldest sample that is still kept, if older ones were let go; else 0."""
         time_s = self._column("time_s")
         return float(time_s[0]) if self._columns.dropped and len(time_s) else 0.0
+
+    def row_at(self, time_s: float) -> int | None:
+        """The row of the step that was running at ``time_s``, or of the last one before; None without any."""
+        ends_s = self._column("time_s")
+        return min(int(np.searchsorted(ends_s, time_s)), len(ends_s) - 1) if len(ends_s) else None
+
+    def value(self, name: str, row: int) -> float:
+        """What a column has in ``row``."""
+        return float(self._column(name)[row])
+
+    def rate_at(self, row: int) -> float:
+        """Tokens/s of the step in ``row``."""
+        return float(self._rates(slice(row, row + 1))[0])
 
     def rate(self, low_s: float, high_s: float, bins: int) -> Points:
         """Tokens/s of every step."""
@@ -120,6 +135,8 @@ class RunCurves:
             loss=float(self._column("loss")[-1]),
             grad_norm=float(self._column("grad_norm")[-1]),
             loss_scale=float(self._column("loss_scale")[-1]),
+            power_w=float(self._column("power_w")[-1]),
+            sm_clock_mhz=float(self._column("sm_clock_mhz")[-1]),
             peak_allocated_bytes=int(self._column("peak_allocated_bytes")[recent].max()),
             reserved_bytes=int(self._column("reserved_bytes")[recent].max()),
             device_used_bytes=int(self._column("device_used_bytes")[recent].max()),

@@ -12,8 +12,9 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from made_samples import GIB, begun, segment, steps
-from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QAction, QFontMetrics, QWheelEvent
+from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
@@ -461,3 +462,59 @@ def test_that_a_scale_that_no_step_had_is_told_and_not_drawn(panel: Panel) -> No
     panel.widget.findChild(QAction, "curve_loss_action").trigger()
     panel.widget.redraw()
     assert panel.words("loss_plot") == []
+
+
+def test_that_power_and_clock_can_be_drawn_in_generation_as_well(panel: Panel) -> None:
+    panel.begin(dataclasses.replace(TRAIN, workload="generate"))
+    panel.add([dataclasses.replace(s, power_w=500.0 + s.step) for s in steps([50.0] * 8, trains=False)])
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == ["No loss in generation."]
+    panel.widget.findChild(QAction, "curve_power_w_action").trigger()
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == []
+    assert panel.curve("loss_plot")[1].tolist() == pytest.approx([500.0 + i for i in range(8)])
+    assert panel.text("loss_readout") == "507 W"
+    assert panel.plot("loss_plot").getPlotItem().getAxis("left").labelText == "W"
+    panel.widget.findChild(QAction, "curve_sm_clock_mhz_action").trigger()
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == ["This device does not say its clock."]
+    panel.widget.findChild(QAction, "curve_grad_norm_action").trigger()
+    panel.widget.redraw()
+    assert panel.words("loss_plot") == ["No gradients in generation."]
+
+
+def test_that_the_axis_of_the_loss_is_logarithmic_where_that_is_asked_for(panel: Panel) -> None:
+    panel.begin()
+    panel.add([dataclasses.replace(s, loss=loss) for s, loss in zip(steps([100.0] * 3), (10.0, 1.0, 0.1), strict=True)])
+    log = panel.widget.findChild(QAction, "curve_log_action")
+    assert not log.isChecked()
+    log.trigger()
+    panel.widget.redraw()
+    assert panel.curve("loss_plot")[1].tolist() == pytest.approx([1.0, 0.0, -1.0])
+    axis = panel.plot("loss_plot").getPlotItem().getAxis("left")
+    assert axis.tickStrings([0.0, 1.0], 1.0, 1.0) == ["1", "10"]
+    log.trigger()
+    panel.widget.redraw()
+    assert panel.curve("loss_plot")[1].tolist() == pytest.approx([10.0, 1.0, 0.1])
+
+
+def test_that_the_pointer_reads_all_plots_at_one_step(panel: Panel) -> None:
+    panel.begin()
+    panel.add(steps([100.0, 100.0, 200.0, 100.0]))
+    panel.widget.redraw()
+    QApplication.processEvents()
+
+    def point(time_s: float) -> list[tuple[float, str] | None]:
+        plot = panel.plot("step_time_plot")
+        view = plot.getPlotItem().getViewBox()
+        place = plot.mapFromScene(view.mapViewToScene(QPointF(time_s, 1.0)))
+        QTest.mouseMove(plot.viewport(), place)
+        QApplication.processEvents()
+        return [panel.plot(name).crosshair() for name in NAMES]
+
+    seen = point(0.3)
+    assert [words for _, words in seen] == ["2.56k tokens/s", "3.00 GiB in a step", "4.980 nats", "step 2: 200.0 ms"]
+    assert [time_s for time_s, _ in seen] == pytest.approx([0.4] * 4), "at the end of the step that it is within"
+    assert point(1.9)[3] == (pytest.approx(0.5), "step 3: 100.0 ms"), "past the end: the last one"
+    panel.plot("step_time_plot").leaveEvent(QEvent(QEvent.Type.Leave))
+    assert [panel.plot(name).crosshair() for name in NAMES] == [None] * 4
