@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QLabel, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QLabel, QSizePolicy, QSplitter, QVBoxLayout, QWidget
 
 from explorer.gui.wording import keep
 
@@ -55,6 +55,16 @@ def silenced(*objects: QObject) -> Iterator[None]:
     finally:
         for item, blocked in zip(objects, before, strict=True):
             item.blockSignals(blocked)
+
+
+def divided(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
+    """``parts``, each with its share of what room is left, between lines that can be dragged; none can be hidden."""
+    splitter = QSplitter(orientation)
+    for index, (part, share) in enumerate(parts):
+        splitter.addWidget(part)
+        splitter.setStretchFactor(index, share)
+    splitter.setChildrenCollapsible(False)
+    return splitter
 
 
 def captioned(caption: str, control: QWidget, *, name: str) -> QWidget:

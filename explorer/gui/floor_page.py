@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QSplitter, QWidget
+from PySide6.QtWidgets import QCheckBox, QLabel, QSpinBox, QWidget
 
 from explorer.config import RunConfig
-from explorer.experiments.plans import Plan, Rows, floor_plan
-from explorer.gui.controls import quiet_wheel
+from explorer.experiments.plans import Plan, floor_plan
+from explorer.gui.controls import divided, quiet_wheel
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.result_table import ResultTable
 from explorer.gui.row_plots import Bar, EffectsPlot
@@ -56,16 +56,8 @@ class FloorPage(SeriesPage):
         self.words.setObjectName("floor_words")
         self.words.setWordWrap(True)
         self.words.setProperty("role", "small")
-        self._floor: Floor | None = None
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(self.plot)
-        splitter.addWidget(self.words)
-        splitter.addWidget(table)
-        splitter.setStretchFactor(0, 3)
-        splitter.setStretchFactor(2, 2)
-        splitter.setChildrenCollapsible(False)
-        self._lay_out([(later("Comparisons"), self.repeats), ("", self.delay)], splitter)
-        self.show_found(None, [], ())
+        content = divided(Qt.Orientation.Vertical, (self.plot, 3), (self.words, 0), (table, 2))
+        self._lay_out([(later("Comparisons"), self.repeats), ("", self.delay)], content)
 
     def values(self) -> dict[str, Any]:
         return {**super().values(), "repeats": self.repeats.value()}
@@ -84,11 +76,12 @@ class FloorPage(SeriesPage):
             config, here, repeats=self.repeats.value(), delay=self._share(), anew=not self.go_on.isChecked()
         )
 
-    def show_found(self, found: Any, rows: Rows, toggles: tuple[str, ...]) -> None:
-        self._floor, self.rows = found, rows
+    def reword(self) -> None:
+        floor: Floor | None = self._found or None
+        rows = self.rows
         self.plot.show_bars([_bar(row) for row in rows])
         delay = float(rows[0]["delay"] or 0.0) if rows else 0.0
-        self.words.setText("" if self._floor is None else "\n".join(floor_words(self._floor, delay, tr)))
+        self.words.setText("" if floor is None else "\n".join(floor_words(floor, delay, tr)))
         self.table.show_rows(
             [tr("Comparison"), tr("Ratio"), tr("Verdict"), tr("Pairs"), tr("Blocks dropped")],
             [_line(row) for row in rows],
@@ -97,9 +90,6 @@ class FloorPage(SeriesPage):
 
     def apply_theme(self, dark: bool) -> None:
         self.plot.apply_theme(dark)
-
-    def reword(self) -> None:
-        self.show_found(self._floor, self.rows, ())
 
     def _inputs(self) -> tuple[QWidget, ...]:
         return (self.repeats, self.delay)

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QMenu,
     QPlainTextEdit,
     QPushButton,
-    QSplitter,
     QTableView,
     QTabWidget,
     QToolButton,
@@ -21,7 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from explorer.gui.column_model import SORT_ROLE
-from explorer.gui.controls import ElidedLabel
+from explorer.gui.controls import ElidedLabel, divided
 from explorer.gui.lab_model import COLUMNS, LabModel
 from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
@@ -89,12 +88,7 @@ class LabPanel(QWidget):
         self._sorted.setSourceModel(self._model)
         self._sorted.setSortRole(SORT_ROLE)
         self.table = self._table()
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(self._pages)
-        splitter.addWidget(self.table)
-        splitter.setStretchFactor(0, 3)
-        splitter.setStretchFactor(1, 2)
-        splitter.setChildrenCollapsible(False)
+        splitter = divided(Qt.Orientation.Vertical, (self._pages, 3), (self.table, 2))
         column = QVBoxLayout(self)
         column.setContentsMargins(8, 4, 8, 4)
         column.setSpacing(4)

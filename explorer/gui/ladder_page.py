@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
 from explorer.experiments.plans import Plan, Rows, ladder_plan
 from explorer.experiments.suggestions import rungs
-from explorer.gui.controls import ElidedLabel
+from explorer.gui.cells import mfu, millijoules, number, speedup
+from explorer.gui.controls import ElidedLabel, divided
 from explorer.gui.language import from_below, later, tr
-from explorer.gui.palette import NOTHING, gib, milliseconds, si_number
+from explorer.gui.palette import gib, milliseconds, si_number
 from explorer.gui.result_table import ResultTable
 from explorer.gui.row_plots import MORE_WORDS_SHARE, NAMES_PX, Bar, RowPlot, times
 from explorer.gui.series_page import SeriesPage, said
@@ -23,7 +23,6 @@ from explorer.gui.wording import keep
 from explorer.results.checks import Checks, in_words
 from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.export import Cell
-from explorer.results.ladder import Rung
 
 GIB = 2**30
 ROOMY_PX = 600
@@ -57,7 +56,6 @@ class LadderPage(SeriesPage):
             limit=1.0,
         )
         self._plots = (self.speed, self.memory, self.errors)
-        self._found: tuple[Sequence[Rung], tuple[str, ...]] = ((), ())
         self.asked = self._edit(
             "rungs", later("The rungs, the lowest first, as TOGGLE=LEVEL; empty: the toggles that are set")
         )
@@ -65,21 +63,13 @@ class LadderPage(SeriesPage):
         first.setObjectName("ladder_advice")
         first.setProperty("role", "muted")
         keep(first.setText, "Profile first (F8): where does a step's time go? Then change one thing at a time.")
-        plots = _Waterfall(self._plots)
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(plots)
-        splitter.addWidget(self.table)
-        splitter.setStretchFactor(0, 4)
-        splitter.setStretchFactor(1, 3)
-        splitter.setChildrenCollapsible(False)
         content = QWidget()
         column = QVBoxLayout(content)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
         column.addWidget(first)
-        column.addWidget(splitter, 1)
+        column.addWidget(divided(Qt.Orientation.Vertical, (_Waterfall(self._plots), 4), (self.table, 3)), 1)
         self._lay_out([(later("Rungs"), self.asked), ("", self._adder(self.asked))], content)
-        self.show_found(None, [], ())
 
     def suggest(self, config: RunConfig, device: DeviceInfo) -> None:
         self.asked.setPlaceholderText(" ".join(one.name for one in rungs(config, device)))
@@ -90,9 +80,9 @@ class LadderPage(SeriesPage):
             config, device, said(self.asked), parity=self.parity.isChecked(), proof=self.proof.isChecked()
         )
 
-    def show_found(self, found: Any, rows: Rows, toggles: tuple[str, ...]) -> None:
-        self._found, self.rows = (tuple(found or ()), toggles), rows
-        checks = [rung.checks for rung in self._found[0]]
+    def reword(self) -> None:
+        rows = self.rows
+        checks = [rung.checks for rung in self._found]
         self.speed.show_bars(speed_bars(rows))
         self.memory.show_bars([_memory_bar(row) for row in rows])
         self.errors.show_bars([_parity_bar(row, of) for row, of in zip(rows, checks, strict=True)])
@@ -101,12 +91,6 @@ class LadderPage(SeriesPage):
     def apply_theme(self, dark: bool) -> None:
         for plot in self._plots:
             plot.apply_theme(dark)
-
-    def reword(self) -> None:
-        self.show_found(self._found[0], self.rows, self._found[1])
-
-    def _edits(self) -> tuple[QLineEdit, ...]:
-        return (self.asked,)
 
 
 class _Waterfall(QWidget):
@@ -136,21 +120,21 @@ def speed_bars(rows: Rows) -> list[Bar]:
             value = 1.0 if row["step_ms_median"] is not None else math.nan
             bars.append(Bar(name=tr("baseline"), words=times(value), value=value))
         else:
-            value = _number(row["speedup_vs_baseline"])
+            value = number(row["speedup_vs_baseline"])
             words = times(value)
             if row["problem"]:
                 words = tr("failed")
             elif row["speedup"] is not None and row["rung"] != 1:
-                words = tr("{whole} (× {own})", whole=words, own=f"{_number(row['speedup']):.2f}")
+                words = tr("{whole} (× {own})", whole=words, own=f"{number(row['speedup']):.2f}")
             bars.append(
                 Bar(
                     name=f"+ {row['setting']}",
                     words=words,
                     value=value,
-                    low=_number(row["ci_low_vs_baseline"]),
-                    high=_number(row["ci_high_vs_baseline"]),
+                    low=number(row["ci_low_vs_baseline"]),
+                    high=number(row["ci_high_vs_baseline"]),
                     below=below,
-                    floor=_number(row["floor"]),
+                    floor=number(row["floor"]),
                     bad=bool(row["problem"]) or value < below,
                 )
             )
@@ -159,7 +143,7 @@ def speed_bars(rows: Rows) -> list[Bar]:
 
 
 def _memory_bar(row: Mapping[str, Cell]) -> Bar:
-    peak = _number(row["peak_allocated_bytes"])
+    peak = number(row["peak_allocated_bytes"])
     return Bar(name=str(row["setting"]), words="" if math.isnan(peak) else gib(peak), value=peak / GIB)
 
 
@@ -193,11 +177,11 @@ def _header() -> list[str]:
 def _line(row: Mapping[str, Cell]) -> list[str]:
     return [
         f"+ {row['setting']}" if row["rung"] else tr("baseline"),
-        milliseconds(_number(row["step_ms_median"])),
-        si_number(_number(row["tokens_per_s"])),
+        milliseconds(number(row["step_ms_median"])),
+        si_number(number(row["tokens_per_s"])),
         speedup(row, ""),
         speedup(row, "_vs_baseline"),
-        gib(_number(row["peak_allocated_bytes"])),
+        gib(number(row["peak_allocated_bytes"])),
         mfu(row),
         millijoules(row),
         from_below(str(row["parity"])),
@@ -209,30 +193,3 @@ def _tip(row: Mapping[str, Cell], checks: Checks) -> str:
     if row["problem"]:
         return from_below(str(row["problem"]))
     return "\n".join(from_below(line) for line in in_words(checks, name=str(row["setting"])))
-
-
-def speedup(row: Mapping[str, Cell], suffix: str) -> str:
-    """A row's ratio with its interval and verdict, in words."""
-    ratio, low, high = (row[f"{name}{suffix}"] for name in ("speedup", "ci_low", "ci_high"))
-    if ratio is None:
-        return tr("failed") if row["problem"] and not suffix else NOTHING
-    return f"{ratio:.3f}x ({low:.3f} – {high:.3f}) {from_below(str(row[f'verdict{suffix}']))}"
-
-
-def mfu(row: Mapping[str, Cell]) -> str:
-    """A row's utilization of what was measured here, else of what is published, else TFLOP/s."""
-    if row["mfu_measured"] is not None:
-        return f"{row['mfu_measured']:.1%}"
-    if row["mfu_published"] is not None:
-        return tr("{share} of published", share=f"{row['mfu_published']:.1%}")
-    return NOTHING if row["tflop_per_s"] is None else f"{row['tflop_per_s']:.3g} TFLOP/s"
-
-
-def millijoules(row: Mapping[str, Cell]) -> str:
-    """A row's energy a token in mJ."""
-    joules = _number(row["joules_per_token"])
-    return NOTHING if math.isnan(joules) else f"{joules * 1e3:.2f}"
-
-
-def _number(cell: Cell) -> float:
-    return float(cell) if isinstance(cell, (int, float)) else math.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from PySide6.QtCore import Signal
@@ -48,6 +48,11 @@ class SeriesPage(QWidget):
         self.title = title
         self.rows: Rows = []
         """What is shown, as CSV has it."""
+        self._found: Any = ()
+        """What the rows were made from; empty where there is nothing."""
+        self._toggles: tuple[str, ...] = ()
+        self._edits: list[QLineEdit] = []
+        """Where the person writes what is to be measured."""
         self.setObjectName(f"{kind}_page")
         self.table = table
         keep_rows_in_sight(table)
@@ -106,7 +111,7 @@ class SeriesPage(QWidget):
 
     def values(self) -> dict[str, Any]:
         """What the person has set, to be remembered."""
-        texts = {edit.objectName(): edit.text() for edit in self._edits()}
+        texts = {edit.objectName(): edit.text() for edit in self._edits}
         return {
             **texts,
             "budget_s": self.budget.value(),
@@ -116,7 +121,7 @@ class SeriesPage(QWidget):
 
     def take(self, values: Mapping[str, Any]) -> None:
         """Set what was remembered; what cannot be read stays as it is."""
-        for edit in self._edits():
+        for edit in self._edits:
             text = values.get(edit.objectName(), "")
             edit.setText(text if isinstance(text, str) else "")
         budget_s = values.get("budget_s")
@@ -138,9 +143,11 @@ class SeriesPage(QWidget):
             ValueError: it cannot be measured.
         """
 
-    @abstractmethod
     def show_found(self, found: Any, rows: Rows, toggles: tuple[str, ...]) -> None:
         """Draw what an experiment has so far, and the rows it comes to; None: nothing."""
+        self._found = () if found is None else tuple(found) if isinstance(found, Sequence) else found
+        self.rows, self._toggles = rows, toggles
+        self.reword()
 
     @abstractmethod
     def apply_theme(self, dark: bool) -> None:
@@ -150,12 +157,8 @@ class SeriesPage(QWidget):
     def reword(self) -> None:
         """Show everything in the language of the moment."""
 
-    def _edits(self) -> tuple[QLineEdit, ...]:
-        """Where the person writes what is to be measured."""
-        return ()
-
-    def _inputs(self) -> tuple[QWidget, ...]:
-        return self._edits()
+    def _inputs(self) -> Sequence[QWidget]:
+        return self._edits
 
     def _lay_out(self, asked: list[tuple[str, QWidget]], content: QWidget) -> None:
         """``asked``: the fields, each under its English word, over ``content``."""
@@ -191,6 +194,7 @@ class SeriesPage(QWidget):
         column.addLayout(second)
         column.addLayout(third)
         column.addWidget(content, 1)
+        self.reword()
 
     def _edit(self, name: str, words: str) -> QLineEdit:
         """``words``: an English literal, for tooltip and screen reader."""
@@ -200,6 +204,7 @@ class SeriesPage(QWidget):
         keep(edit.setToolTip, words)
         keep(edit.setAccessibleName, words)
         edit.returnPressed.connect(self.start_wanted)
+        self._edits.append(edit)
         return edit
 
     def _adder(self, edit: QLineEdit) -> QToolButton:

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLineEdit, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
-from explorer.experiments.plans import Plan, Rows, sweep_plan
+from explorer.experiments.plans import Plan, sweep_plan
 from explorer.experiments.suggestions import batches, seqs
+from explorer.gui.cells import number
+from explorer.gui.controls import divided
 from explorer.gui.heat_map import Cell, HeatMap, largest_words
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.palette import gib, milliseconds, si_number
@@ -42,7 +44,6 @@ class SweepPage(SeriesPage):
             unit=later("GiB in a step, by batch"),
             words=later("What a step needs at each batch and length."),
         )
-        self._lines: Sequence[SeqPoints] = ()
         self.batches = self._edit("batches", later("Batch sizes behind commas, such as 1,2,4,8"))
         self.seqs = self._edit("seqs", later("Lengths in tokens behind commas, such as 256,1024"))
         maps = QWidget()
@@ -51,14 +52,8 @@ class SweepPage(SeriesPage):
         column.setSpacing(4)
         column.addWidget(self.throughput, 1)
         column.addWidget(self.memory, 1)
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(maps)
-        splitter.addWidget(self.table)
-        splitter.setStretchFactor(0, 3)
-        splitter.setStretchFactor(1, 1)
-        splitter.setChildrenCollapsible(False)
-        self._lay_out([(later("Batches"), self.batches), (later("Lengths"), self.seqs)], splitter)
-        self.show_found(None, [], ())
+        content = divided(Qt.Orientation.Vertical, (maps, 3), (self.table, 1))
+        self._lay_out([(later("Batches"), self.batches), (later("Lengths"), self.seqs)], content)
 
     def suggest(self, config: RunConfig, device: DeviceInfo) -> None:
         self.batches.setPlaceholderText(",".join(map(str, batches(device))))
@@ -68,11 +63,12 @@ class SweepPage(SeriesPage):
         device = here.device(config.device)
         return sweep_plan(config, device, said(self.batches), said(self.seqs))
 
-    def show_found(self, found: Any, rows: Rows, toggles: tuple[str, ...]) -> None:
-        self._lines, self.rows = tuple(found or ()), rows
+    def reword(self) -> None:
+        lines: Sequence[SeqPoints] = self._found
+        rows = self.rows
         places = {(int(row["seq"] or 0), int(row["batch"] or 0)): row for row in rows}
-        columns = sorted({batch for line in self._lines for batch in _columns(line)})
-        largest = {line.seq: largest_words(line.largest, line.too_large, exact=line.exact) for line in self._lines}
+        columns = sorted({batch for line in lines for batch in _columns(line)})
+        largest = {line.seq: largest_words(line.largest, line.too_large, exact=line.exact) for line in lines}
         for heat_map, column, words in (
             (self.throughput, "tokens_per_s", si_number),
             (self.memory, "peak_allocated_bytes", _gibibytes),
@@ -97,12 +93,6 @@ class SweepPage(SeriesPage):
         self.throughput.apply_theme(dark)
         self.memory.apply_theme(dark)
 
-    def reword(self) -> None:
-        self.show_found(self._lines, self.rows, ())
-
-    def _edits(self) -> tuple[QLineEdit, ...]:
-        return (self.batches, self.seqs)
-
 
 def _columns(line: SeqPoints) -> set[int]:
     """Batches with columns of their own: those that were timed or failed, and the two ends of the search."""
@@ -112,7 +102,7 @@ def _columns(line: SeqPoints) -> set[int]:
 
 
 def _cell(row: Mapping[str, export.Cell], column: str, words: Any) -> Cell:
-    value = _number(row[column])
+    value = number(row[column])
     if math.isfinite(value):
         return Cell(words=words(value), value=value)
     full = row["outcome"] == "out of memory"
@@ -134,12 +124,8 @@ def _line(row: Mapping[str, export.Cell]) -> list[str]:
         str(row["seq"]),
         str(row["batch"]),
         from_below(str(row["outcome"])),
-        milliseconds(_number(row["step_ms_median"])),
-        si_number(_number(row["tokens_per_s"])),
-        gib(_number(row["peak_allocated_bytes"])),
-        gib(_number(row["reserved_bytes"])),
+        milliseconds(number(row["step_ms_median"])),
+        si_number(number(row["tokens_per_s"])),
+        gib(number(row["peak_allocated_bytes"])),
+        gib(number(row["reserved_bytes"])),
     ]
-
-
-def _number(cell: export.Cell) -> float:
-    return float(cell) if isinstance(cell, (int, float)) else math.nan

@@ -7,9 +7,10 @@ from functools import partial
 from types import MappingProxyType
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QSplitter, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QLabel, QScrollArea, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig, Workload
+from explorer.gui.controls import divided
 from explorer.gui.forecast_bar import ForecastBar
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.preset_bar import PresetBar
@@ -75,12 +76,7 @@ class TogglesPanel(QWidget):
         scroll.setMinimumWidth(rows.minimumSizeHint().width() + scroll.verticalScrollBar().sizeHint().width())
         self.details = ToggleDetails()
         self.details.setContentsMargins(12, 0, 12, 8)
-        splitter = QSplitter(Qt.Orientation.Vertical)
-        splitter.addWidget(scroll)
-        splitter.addWidget(self.details)
-        splitter.setStretchFactor(0, 3)
-        splitter.setStretchFactor(1, 2)
-        splitter.setChildrenCollapsible(False)
+        splitter = divided(Qt.Orientation.Vertical, (scroll, 3), (self.details, 2))
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         self.presets = PresetBar()
