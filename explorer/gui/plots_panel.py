@@ -13,10 +13,14 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, 
 from explorer.config import RunConfig
 from explorer.gui.annotations import Timeline
 from explorer.gui.axes import time_end
+from explorer.gui.loss_pane import LossPane
+from explorer.gui.memory_pane import MemoryPane
 from explorer.gui.palette import theme
-from explorer.gui.panes import WAITING_WORDS, LossPane, MemoryPane, Pane, StepTimePane, ThroughputPane
+from explorer.gui.pane import WAITING_WORDS, Pane
 from explorer.gui.readout import Legend, coloured
 from explorer.gui.run_curves import RunCurves
+from explorer.gui.step_time_pane import StepTimePane
+from explorer.gui.throughput_pane import ThroughputPane
 from explorer.gui.wording import keep
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import device_name
