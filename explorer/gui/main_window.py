@@ -94,7 +94,7 @@ class MainWindow(QMainWindow):
             compare=ComparePanel(),
             text=TextPanel(),
             diagnosis=DiagnosisPanel(),
-            overview=OverviewPanel(self.log, runs.selected, runs.colour),
+            overview=OverviewPanel(self.log, runs.selected, runs.colour, runs.dashes),
             lab=LabPanel(),
             series=SeriesPanel(),
             runs=runs,

@@ -1,28 +1,33 @@
-"""Two or more runs of the table side by side: ratios, bars, and speed against memory."""
+"""Two or more runs of the table side by side: ratios, bars, speed against memory, and their curves in one plot."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QColor, QGuiApplication, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
+    QComboBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
     QSizePolicy,
+    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
 
 from explorer.experiments.compare import BLOCK_S
 from explorer.experiments.floors import known_floor
+from explorer.gui.controls import quiet_wheel
 from explorer.gui.language import from_below, later, tr
+from explorer.gui.overlay_plot import OVERS, WHATS, OverlayPlot, RunLine
 from explorer.gui.overview_plots import BarsPlot, FrontPlot
-from explorer.gui.palette import NOTHING, si_number
+from explorer.gui.palette import NOTHING, si_number, theme
+from explorer.gui.readout import Key, Legend
 from explorer.gui.result_table import ResultTable
-from explorer.gui.wording import keep
+from explorer.gui.wording import add_item, keep
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.log import RunLog
 from explorer.results.overview import Entry, entry, not_alike, ratio
@@ -40,16 +45,33 @@ class OverviewPanel(QWidget):
     """Draws the rows that are selected in the table of runs, or its newest where fewer than two are."""
 
     def __init__(
-        self, log: RunLog, selected: Selected, colour: Callable[[int], QColor], parent: QWidget | None = None
+        self,
+        log: RunLog,
+        selected: Selected,
+        colour: Callable[[int], QColor],
+        dashes: Callable[[int], Qt.PenStyle],
+        parent: QWidget | None = None,
     ) -> None:
-        """``colour``: of a run, as the table of runs has it now."""
+        """``colour`` and ``dashes``: of a run, as the table of runs has them now."""
         super().__init__(parent)
         self.setObjectName("overview_panel")
         self._log = log
         self._selected = selected
         self._colour = colour
+        self._dashes = dashes
         self._shown: tuple[Entry, ...] = ()
-        self.bars, self.front = BarsPlot(), FrontPlot()
+        self.bars, self.front, self.overlay = BarsPlot(), FrontPlot(), OverlayPlot()
+        self.drawn = self._combo("overview_drawn", later("What is drawn of the runs"))
+        add_item(self.drawn, later("Bars and memory"), None)
+        for what, (words, _) in WHATS.items():
+            add_item(self.drawn, words, what)
+        self.over = self._combo("overview_over", later("What their curves are drawn over"))
+        for over, (words, _) in OVERS.items():
+            add_item(self.over, words, over)
+        self._legend = Legend()
+        self._dark = False
+        for combo in (self.drawn, self.over):
+            combo.currentIndexChanged.connect(self._draw)
         self.table = ResultTable(name="overview_table", title=later("Runs side by side"), words=1)
         self.table.setFixedHeight(TABLE_HEIGHT_PX)
         self._note = QLabel()
@@ -64,17 +86,28 @@ class OverviewPanel(QWidget):
         self._again = QTimer(self)
         self._again.setInterval(REFRESH_MS)
         self._again.timeout.connect(self.refresh)
-        plots = QHBoxLayout()
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        for combo in (self.drawn, self.over):
+            head.addWidget(combo)
+        head.addWidget(self._legend, 1)
+        beside = QWidget()
+        plots = QHBoxLayout(beside)
+        plots.setContentsMargins(0, 0, 0, 0)
         plots.setSpacing(8)
         plots.addWidget(self.bars, 1)
         plots.addWidget(self.front, 1)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(beside)
+        self._stack.addWidget(self.overlay)
         foot = QHBoxLayout()
         foot.addWidget(self._note, 1)
         foot.addWidget(self._copy)
         column = QVBoxLayout(self)
         column.setContentsMargins(8, 4, 8, 4)
         column.setSpacing(4)
-        column.addLayout(plots, 1)
+        column.addLayout(head)
+        column.addWidget(self._stack, 1)
         column.addWidget(self.table)
         column.addLayout(foot)
         self.apply_theme(False)
@@ -97,6 +130,8 @@ class OverviewPanel(QWidget):
 
     def apply_theme(self, dark: bool) -> None:
         """Put on the light or the dark look."""
+        self._dark = dark
+        self.overlay.apply_theme(dark)
         self.bars.apply_theme(dark)
         self.front.apply_theme(dark)
         self._draw()
@@ -114,11 +149,35 @@ class OverviewPanel(QWidget):
         super().hideEvent(event)
         self._again.stop()
 
-    def _draw(self) -> None:
+    def _combo(self, name: str, words: str) -> QComboBox:
+        combo = QComboBox()
+        combo.setObjectName(name)
+        keep(combo.setAccessibleName, words)
+        keep(combo.setToolTip, words)
+        quiet_wheel(combo)
+        return combo
+
+    def _draw_curves(self) -> None:
+        """The runs that the rows are of, each once, where their curves are wanted."""
+        what = self.drawn.currentData()
+        self._stack.setCurrentIndex(0 if what is None else 1)
+        self.over.setEnabled(what is not None)
+        ids = list(dict.fromkeys(one.run_id for one in self._shown)) if what is not None else []
+        runs = [RunLine(record=self._log.run(i), colour=self._colour(i), style=self._dashes(i)) for i in ids]
+        if what is not None:
+            self.overlay.show_runs(runs, what, self.over.currentData())
+        keys = [
+            Key(words=tr("run {run}", run=run.record.run_id), colour=run.colour, width=2.0, style=run.style)
+            for run in runs
+        ]
+        self._legend.show_keys(tuple(keys), theme(self._dark))
+
+    def _draw(self, *_: object) -> None:
         colours = {(e.run_id, e.segment): self._colour(e.run_id) for e in self._shown}
         floor = self._first_floor()
         self.bars.show_entries(self._shown, colours, floor=None if floor is None else floor[0])
         self.front.show_entries(self._shown, colours)
+        self._draw_curves()
         header, *rows = self._cells()
         self.table.show_rows(header, rows, [f"{one.name} {from_below(one.label)}" for one in self._shown])
         self._note.setText(self._note_words())

@@ -104,6 +104,10 @@ class RunsTable(QTableView):
         """Of a run, as its row has it."""
         return self._rows.line(run_id)[0]
 
+    def dashes(self, run_id: int) -> Qt.PenStyle:
+        """The dashes of a run, as its row has them."""
+        return self._rows.line(run_id)[2]
+
     def selected(self) -> list[tuple[int, int]]:
         """(run id, segment index) of the selected rows, from top to bottom."""
         rows = sorted(index.row() for index in self.selectionModel().selectedRows())

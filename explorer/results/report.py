@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from html import escape
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,11 @@ from explorer.results.environment import Environment
 from explorer.results.how_measured import HOW_MEASURED
 from explorer.results.log import RunRecord
 from explorer.results.machine import machine, several_machines
+from explorer.results.overlay import reduced
 from explorer.results.statistics import quantiles, tokens_per_s
 from explorer.results.words import Say
 
 GIB = 2**30
-POINTS = 400
-"""Most points of a curve; more could not be told apart."""
 MOST_CURVES = 12
 NOTHING = "–"
 Columns = Mapping[str, NDArray[Any]]
@@ -243,9 +241,9 @@ def _curves(records: Sequence[RunRecord], toggles: Mapping[str, str], say: Say) 
     )
     marks = _marks(drawn)
     found = ""
-    for title, unit, values, reduced, from_zero, top in charts:
+    for title, unit, values, to_one, from_zero, top in charts:
         lines = [
-            _line(f"{record.run_id}", c["time_s"], y, reduced)
+            _line(f"{record.run_id}", c["time_s"], y, to_one)
             for record, c, y in zip(drawn, columns, values, strict=True)
         ]
         picture = svg.chart(
@@ -276,14 +274,10 @@ def _marks(drawn: Sequence[RunRecord]) -> list[svg.Mark]:
     return sorted(found, key=lambda mark: mark.x)
 
 
-def _line(name: str, x: NDArray[Any], y: NDArray[Any], reduced: Callable[[NDArray[Any]], Any]) -> svg.Line | None:
-    """At most ``POINTS`` points, each what ``reduced`` makes of its stretch; None where nothing was measured."""
-    if not bool(np.isfinite(y).any()):
-        return None
-    edges = np.unique(np.linspace(0, len(x), min(POINTS, len(x)) + 1).astype(int))
-    spans = [slice(start, stop) for start, stop in pairwise(edges)]
-    heights = [float(reduced(y[span])) if bool(np.isfinite(y[span]).any()) else math.nan for span in spans]
-    return svg.Line(name=name, x=np.array([float(x[span].mean()) for span in spans]), y=np.array(heights))
+def _line(name: str, x: NDArray[Any], y: NDArray[Any], to_one: Callable[[NDArray[Any]], Any]) -> svg.Line | None:
+    """At most as many points as can be told apart; None where nothing was measured."""
+    points_x, points_y = reduced(x, y, to_one)
+    return svg.Line(name=name, x=points_x, y=points_y) if len(points_x) else None
 
 
 def _configurations(records: Sequence[RunRecord], toggles: Mapping[str, str], say: Say) -> str:

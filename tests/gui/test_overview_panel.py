@@ -113,3 +113,33 @@ def test_that_an_empty_overview_says_what_to_do(bench: Bench) -> None:
     bench.find(QAction, "view_3_action").trigger()
     assert "Select two rows" in bench.find(QLabel, "overview_note").text()
     assert rows(bench) == []
+
+
+def test_that_whole_runs_are_laid_over_each_other_by_tokens_steps_or_time(shown: Bench) -> None:
+    panel = shown.window.panels.overview
+    assert not panel.overlay.isVisible()
+    shown.choose("overview_drawn", "rate")
+    assert panel.overlay.isVisible()
+    table = shown.find(QTableView, "runs_table")
+    table.selectRow(0)
+    table.selectionModel().select(
+        table.model().index(2, 0), QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
+    )
+    panel.refresh()
+    first_s, third_s = (np.cumsum([0.9, *[8192 / RATES[run]] * 40]) for run in (1, 3))
+    for over, ends in (
+        ("tokens", (41 * 8192, 41 * 8192)),
+        ("step", (40, 40)),
+        ("time_s", (first_s[-1], third_s[-1])),
+    ):
+        shown.choose("overview_over", over)
+        assert len(panel.overlay.lines) == 2, "the selected ones"
+        for line, end, rate, run_id in zip(panel.overlay.lines, ends, (RATES[1], RATES[3]), (1, 3), strict=True):
+            x, y = line.getData()
+            assert (x[-1], y[-1]) == (pytest.approx(end), pytest.approx(rate))
+            assert y[0] == pytest.approx(8192 / 0.9)
+            assert line.opts["pen"].color() == shown.window.panels.runs.colour(run_id)
+    shown.choose("overview_drawn", "memory_gib")
+    assert [line.getData()[1][-1] for line in panel.overlay.lines] == pytest.approx([24.0, 16.0])
+    shown.choose("overview_drawn", None)
+    assert not panel.overlay.isVisible()
