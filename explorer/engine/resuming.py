@@ -164,7 +164,7 @@ class ResumingWorker:
             self._worker.send(command)
         remedy = f"The run went on from step {parked.step}, as it was before."
         if not blamed:
-            remedy += " The change is not to blame: ask for it again."
+            remedy = " ".join((remedy, "The change is not to blame: ask for it again."))
         problem = Problem(what=f"At the change {', '.join(parked.changes)}: {what}", why=why, remedy=remedy)
         return [
             Note(run_id=parked.run_id, text=str(problem)),
