@@ -4,6 +4,7 @@ Source: Radford et al. 2019, table 2, and the configurations published with the 
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def shape_of(model: str) -> ModelShape | None:
     if model in MODELS:
         return MODELS[model]
     try:
-        said = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
+        said = json.loads((Path(os.path.expanduser(model), "config.json")).read_text(encoding="utf-8"))
         shape = ModelShape(
             layers=int(said["n_layer"]),
             heads=int(said["n_head"]),

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from explorer.results.home import home
+
 
 def cache_dir() -> Path:
     """The folder for files that can be made again; it may not exist yet.
@@ -16,14 +18,14 @@ def cache_dir() -> Path:
     Source: XDG Base Directory Specification; Apple's File System Programming Guide; Windows' Known Folders.
     """
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        base = os.environ.get("LOCALAPPDATA") or str(home() / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Caches")
+        base = str(home() / "Library" / "Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME", "")
         # The specification has relative paths ignored.
         if not os.path.isabs(base):
-            base = str(Path.home() / ".cache")
+            base = str(home() / ".cache")
     return Path(base) / "gpt2-explorer"
 
 

@@ -20,6 +20,7 @@ from explorer.engine.errors import BadRequest, Cancelled
 from explorer.engine.reporting import Report
 from explorer.engine.tokenizer import Tokenizer
 from explorer.models import MODELS
+from explorer.results.home import expanded
 
 INIT_STD = 0.02
 """Source: Radford et al. 2018, section 4.1, kept in the configurations published with GPT-2 (initializer_range)."""
@@ -89,7 +90,7 @@ def preset_config(name: str) -> GPT2Config:
 
 
 def _folder(name: str) -> Path:
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
         return folder
     why = "it is a file, not a folder" if folder.exists() else "there is no model and no folder of this name"

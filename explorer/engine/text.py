@@ -11,6 +11,7 @@ from pathlib import Path
 
 from explorer.engine.errors import BadRequest
 from explorer.engine.reporting import Report
+from explorer.results.home import expanded
 
 PYTHON_TEXT_LIMIT_BYTES = 20_000_000
 LEFT_OUT = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -40,7 +41,7 @@ def text_source(name: str, *, download: bool, progress: Report, cancelled: Calla
         from explorer.engine.wikitext import wikitext_source
 
         return wikitext_source(download=download, progress=progress, cancelled=cancelled)
-    return file_source(Path(name).expanduser())
+    return file_source(expanded(name))
 
 
 def python_source() -> TextSource:

@@ -8,6 +8,7 @@ from pathlib import Path
 from explorer.config import RunConfig
 from explorer.experiments.script_parts import quoted
 from explorer.models import MODELS
+from explorer.results.home import expanded
 
 ASSETS = Path(__file__).parents[2] / "assets"
 HUB = "openai-community"
@@ -67,7 +68,7 @@ def tokenizer_lines(config: RunConfig) -> str:
 
 
 def _folder(config: RunConfig) -> str:
-    return str(Path(config.model).expanduser().resolve())
+    return str(expanded(config.model).resolve())
 
 
 def _shape(config: RunConfig) -> str:

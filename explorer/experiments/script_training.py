@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from pathlib import Path
 
 from explorer.config import RunConfig
 from explorer.experiments import script_model
 from explorer.experiments.script_parts import Parts, in_context, quoted, sorted_imports
+from explorer.results.home import expanded
 
 PYTHON_TEXT = '''\
 def documents():
@@ -91,7 +91,7 @@ def _text(config: RunConfig) -> tuple[list[str], str]:
         return ["import sysconfig", "from pathlib import Path", "from pydoc_data.topics import topics"], PYTHON_TEXT
     if config.text == "wikitext-2":
         return ["from datasets import load_dataset"], WIKITEXT
-    path = str(Path(config.text).expanduser().resolve())
+    path = str(expanded(config.text).resolve())
     return ["from pathlib import Path"], FILE_TEXT.format(path=quoted(path))
 
 

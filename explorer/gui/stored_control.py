@@ -15,6 +15,7 @@ from explorer.gui.panels import Panels
 from explorer.gui.stored_dialog import StoredDialog
 from explorer.gui.stored_runs import StoredRuns
 from explorer.optimizations.registry import baseline_levels
+from explorer.results.home import home
 from explorer.results.log import RunLog, RunRecord
 from explorer.results.machine import elsewhere
 from explorer.results.stored import Listing, StoredRun
@@ -45,7 +46,7 @@ class StoredControl(QObject):
         self._diagnose = diagnose
         self._dialog: StoredDialog | None = None
         self._lost: list[StoredRun] = []
-        self._folder = Path.home()
+        self._folder = home()
         stored.said.connect(lambda line: messages.show_message(_sentence(line), severity="warning"))
         stored.failed.connect(self._fail)
         stored.lost.connect(self._offer)

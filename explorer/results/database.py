@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from explorer.results import schema
+from explorer.results.home import home
 
 VARIABLE = "GPT2_EXPLORER_STORE"
 """Environment variable with another place for the file."""
@@ -41,13 +42,13 @@ def default_path() -> Path:
     if elsewhere:
         return Path(elsewhere)
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+        base = os.environ.get("LOCALAPPDATA") or str(home() / "AppData" / "Local")
     elif sys.platform == "darwin":
-        base = str(Path.home() / "Library" / "Application Support")
+        base = str(home() / "Library" / "Application Support")
     else:
         base = os.environ.get("XDG_DATA_HOME", "")
         if not os.path.isabs(base):
-            base = str(Path.home() / ".local" / "share")
+            base = str(home() / ".local" / "share")
     return Path(base) / "gpt2-explorer" / "runs.sqlite"
 
 
