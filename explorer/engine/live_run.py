@@ -46,6 +46,7 @@ from explorer.messages import (
 )
 from explorer.optimizations import registry
 from explorer.results.environment import DeviceInfo, Environment
+from explorer.results.sample import RESUMED
 
 
 class LiveRun(Task[Start]):
@@ -90,7 +91,7 @@ class LiveRun(Task[Start]):
         with self._open(self._config, device) as session, parts_for_nsight() if self._nvtx else nullcontext():
             if self._parked is not None:
                 session.unpark(Path(self._parked.path))
-            self._begin_segment(session, () if self._parked is None else ("resumed",))
+            self._begin_segment(session, () if self._parked is None else (RESUMED,))
             try:
                 outcome = self._steps(session)
                 if self._save_to:

@@ -72,6 +72,7 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     row["problem"] = record.problem
     row["notes"] = "; ".join(record.notes)
     row["changes"] = "; ".join(kept.segment.changes)
+    row["abandoned"] = record.abandoned(segment)
     return {name: _measured(name, value) for name, value in row.items()}
 
 
@@ -133,8 +134,9 @@ def write_sample_rows(file: io.TextIOWrapper, records: Iterable[RunRecord]) -> N
     writer = csv.writer(file, lineterminator="\r\n")
     # Which step it was comes first, as a person reads it; the rest in the order of Sample.
     names = ["segment", "step", *(name for name in DTYPES if name not in ("segment", "step"))]
-    writer.writerow(["run", *names, "tokens_per_s", "cached_bytes", "memory_unexplained_bytes"])
+    writer.writerow(["run", *names, "tokens_per_s", "cached_bytes", "memory_unexplained_bytes", "abandoned"])
     for record in records:
+        abandoned = [kept.segment.index for kept in record.segments if record.abandoned(kept.segment.index)]
         on_cpu = any(kept.config.device == "cpu" for kept in record.segments)
         for start in range(0, len(record.columns), _BLOCK_ROWS):
             columns = record.columns.columns(slice(start, start + _BLOCK_ROWS))
@@ -143,6 +145,7 @@ def write_sample_rows(file: io.TextIOWrapper, records: Iterable[RunRecord]) -> N
             # On the CPU there is no allocator with a cache: what it holds is the worker's resident memory.
             cells.append([""] * len(cells[0]) if on_cpu else _whole(memory.cached_bytes(columns)))
             cells.append(_whole(memory.unexplained_bytes(columns)))
+            cells.append([_cell(gone) for gone in np.isin(columns["segment"], abandoned).tolist()])
             writer.writerows((record.run_id, *row) for row in zip(*cells, strict=True))
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from explorer.config import RunConfig
 from explorer.results.environment import Environment
 from explorer.results.label import label
 from explorer.results.ring import Columns, SampleColumns
-from explorer.results.sample import Sample, Segment
+from explorer.results.sample import RESUMED, Sample, Segment
 from explorer.results.statistics import SegmentSummary, Tally, summary, tally
 from explorer.results.ways_out import NONE_KNOWN, WaysOut
 
@@ -95,6 +96,23 @@ class RunRecord:
             if record.segment.index == index:
                 return record
         raise ValueError(f"run {self.run_id} has no segment {index}; it has {len(self.segments)}")
+
+    def abandoned(self, segment: int) -> bool:
+        """Whether the run went back to before this segment, whose change had failed: its steps were done again.
+
+        Raises:
+            ValueError: the run has no such segment.
+        """
+        first_step = self.segment(segment).segment.first_step
+        later = (record.segment for record in self.segments if record.segment.index > segment)
+        return any(one.changes == (RESUMED,) and one.first_step <= first_step for one in later)
+
+    def as_of_now(self) -> RunRecord:
+        """A copy that shares nothing that changes, for another thread."""
+        lists: dict[str, Any] = {name: list(getattr(self, name)) for name in ("segments", "pieces", "notes")}
+        copy = dataclasses.replace(self, **lists, _dropped=dict(self._dropped), _summaries={})
+        copy.columns.extend(self.columns.columns())
+        return copy
 
     def label(self, segment: int, toggles: Mapping[str, str]) -> str:
         """What sets the segment apart, such as ``+ attention sdpa``.

@@ -68,6 +68,10 @@ class Sample:
         return self.tokens / self.step_ms * 1e3 if self.step_ms > 0 else NAN
 
 
+RESUMED = "resumed"
+"""The change with which a segment begins that goes on from before a change that failed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """A stretch of a run with one configuration; a setting changed live begins the next."""

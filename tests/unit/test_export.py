@@ -67,6 +67,37 @@ def test_that_pandas_reads_back_every_sample_exactly(tmp_path: Path):
     np.testing.assert_array_equal(frame.tokens_per_s, 8192e3 / columns.column("step_ms"))
 
 
+def test_that_steps_which_were_done_again_are_marked(tmp_path: Path):
+    log = RunLog()
+    log.begin_run(1, RunConfig())
+    # Segment 1 failed at step 5, and the run went on from step 3.
+    stretches = [(0, 3, ()), (3, 5, ("compile off -> model",)), (3, 8, ("resumed",))]
+    for index, (first, end, changes) in enumerate(stretches):
+        log.begin_segment(1, RunConfig(), Segment(index=index, first_step=first, changes=changes, started_at="2026"))
+        made = (
+            Sample(step=i, segment=index, phase="steady", time_s=i, tokens=8, step_ms=1.0) for i in range(first, end)
+        )
+        log.append(1, list(made))
+    write_samples(tmp_path / "steps.csv", log.runs)
+    write_segments(tmp_path / "segments.csv", log.runs, toggles=TOGGLES)
+    steps, segments = pd.read_csv(tmp_path / "steps.csv"), pd.read_csv(tmp_path / "segments.csv")
+    assert segments.abandoned.tolist() == [False, True, False]
+    assert steps.abandoned.tolist() == [False] * 3 + [True] * 2 + [False] * 5
+    assert steps[~steps.abandoned].step.tolist() == list(range(8)), "each once"
+
+
+def test_that_a_copy_of_a_run_stays_as_it_was_and_is_all_of_it():
+    log = log_of()
+    record = log.run(1)
+    copy = record.as_of_now()
+    rows = [segment_row(copy, index, toggles=TOGGLES) for index in range(2)]
+    assert rows == [segment_row(record, index, toggles=TOGGLES) for index in range(2)]
+    log.append(1, [Sample(step=100, segment=1, phase="steady", time_s=9, tokens=1, step_ms=1.0)])
+    log.note(1, "later")
+    assert (len(copy.columns), len(record.columns)) == (100, 101)
+    assert (copy.notes, segment_row(copy, 1, toggles=TOGGLES)["n"]) == ([], rows[1]["n"])
+
+
 def test_that_pandas_reads_back_every_segment_exactly(tmp_path: Path):
     log = log_of()
     path = tmp_path / "out.csv"
@@ -135,7 +166,7 @@ def test_that_every_measured_column_carries_its_unit(tmp_path: Path):
     write_samples(path, log_of().runs)
     header = pd.read_csv(path).columns
     without = {"run", "segment", "step", "block", "phase", "tokens", "loss", "grad_norm", "loss_scale", "skipped"}
-    for name in set(header) - without - {"synchronizations"}:
+    for name in set(header) - without - {"synchronizations", "abandoned"}:
         assert name.endswith(("_ms", "_s", "_bytes", "_w", "_c", "_mhz", "_j")), name
     assert header.is_unique
     assert pd.Index(segment_row(log_of().run(1), 0, toggles=TOGGLES)).is_unique
