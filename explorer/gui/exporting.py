@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtWidgets import QFileDialog, QWidget
@@ -10,41 +12,52 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 from explorer.config import RunConfig
 from explorer.experiments.script import FILE_NAMES, script
 from explorer.gui.config_file import from_toml, to_toml
+from explorer.gui.file_writer import FileWriter
 from explorer.gui.language import from_below, language, tr
 from explorer.gui.message_bar import MessageBar
-from explorer.gui.picture import save_picture
+from explorer.gui.picture import picture
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.atomic import replaced
 from explorer.results.blocks import in_words
 from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import ComparisonRecord, comparison_cells
-from explorer.results.export import Cell, text_writer, write_rows, write_samples, write_segments
+from explorer.results.export import Cell, segment_rows, write_samples, write_table
+from explorer.results.home import home
 from explorer.results.log import RunLog
 from explorer.results.report import write_report
 from explorer.results.step_profile import kept_file
+
+Prepare = Callable[[Path], Callable[[], object]]
+"""Given where to, takes from the window what is to be written; what it returns writes it, on another thread."""
 
 
 class Exporter:
     """Writes ``log`` to files that the person names. What fails is said in ``messages``; the log stays as it is."""
 
-    def __init__(self, log: RunLog, messages: MessageBar, parent: QWidget) -> None:
+    def __init__(self, log: RunLog, messages: MessageBar, parent: QWidget, writer: FileWriter) -> None:
         self._log = log
         self._messages = messages
         self._parent = parent
-        self._folder = Path.home()
+        self._writer = writer
+        self._folder = home()
 
     def export_segments(self) -> None:
         """One row a segment."""
         self._export(
             tr("Export runs"),
             "runs.csv",
-            lambda p: write_segments(p, self._log.runs, toggles=baseline_levels()),
+            lambda path: partial(write_table, path, segment_rows(self._log.runs, toggles=baseline_levels())),
             tr("one row a segment"),
         )
 
     def export_steps(self) -> None:
         """One row a step."""
-        self._export(tr("Export steps"), "steps.csv", lambda p: write_samples(p, self._log.runs), tr("one row a step"))
+        self._export(
+            tr("Export steps"),
+            "steps.csv",
+            lambda path: partial(write_samples, path, [run.as_of_now() for run in self._log.runs]),
+            tr("one row a step"),
+        )
 
     def export_script(self, config: RunConfig) -> None:
         """A script in plain PyTorch that does what ``config`` does."""
@@ -54,12 +67,12 @@ class Exporter:
             self._messages.show_message(tr("Not exported: {why}.", why=from_below(str(error))), severity="warning")
             return
 
-        def write(path: Path) -> None:
-            with replaced(path) as file:
-                file.write(source.encode())
-
         self._save(
-            tr("Export as a script"), FILE_NAMES[config.workload], write, tr("the script"), filters="Python (*.py)"
+            tr("Export as a script"),
+            FILE_NAMES[config.workload],
+            _text(source),
+            tr("the script"),
+            filters="Python (*.py)",
         )
 
     def save_picture(self, view: QWidget) -> None:
@@ -67,7 +80,7 @@ class Exporter:
         self._save(
             tr("Save a picture"),
             "view.png",
-            lambda path: save_picture(view, path),
+            lambda path: partial(_put, path, picture(view, path)),
             tr("the picture"),
             filters="PNG (*.png);;SVG (*.svg)",
         )
@@ -92,11 +105,13 @@ class Exporter:
     def save_settings(self, config: RunConfig) -> None:
         """All settings as TOML."""
 
-        def write(path: Path) -> None:
-            with replaced(path) as file:
-                file.write(to_toml(config).encode())
-
-        self._save(tr("Save the settings"), "settings.toml", write, tr("the settings"), filters="TOML (*.toml)")
+        self._save(
+            tr("Save the settings"),
+            "settings.toml",
+            _text(to_toml(config)),
+            tr("the settings"),
+            filters="TOML (*.toml)",
+        )
 
     def open_settings(self) -> RunConfig | None:
         """The settings in a file that the person names; None where none could be read."""
@@ -116,21 +131,14 @@ class Exporter:
     def save_text(self, text: str) -> None:
         """A generated text with its prompt, as UTF-8."""
 
-        def write(path: Path) -> None:
-            with replaced(path) as file:
-                file.write(text.encode())
-
-        self._save(tr("Save the text"), "text.txt", write, tr("the text"), filters=tr("Text (*.txt);;All files (*)"))
+        filters = tr("Text (*.txt);;All files (*)")
+        self._save(tr("Save the text"), "text.txt", _text(text), tr("the text"), filters=filters)
 
     def save_memory(self, text: str) -> None:
         """What a summary of memory says, as UTF-8."""
 
-        def write(path: Path) -> None:
-            with replaced(path) as file:
-                file.write(text.encode())
-
         title, filters = tr("Save the memory summary"), tr("Text (*.txt);;All files (*)")
-        self._save(title, "memory.txt", write, tr("the memory summary"), filters=filters)
+        self._save(title, "memory.txt", _text(text), tr("the memory summary"), filters=filters)
 
     def export_comparison(self, comparison: ComparisonRecord | None) -> None:
         """One row, the same as ``main.py compare`` writes; or a page of Markdown."""
@@ -145,7 +153,7 @@ class Exporter:
         self._save(
             tr("Export the comparison"),
             "comparison.csv",
-            lambda path: write_comparison(path, row, words=words),
+            lambda path: partial(write_comparison, path, row, words=words),
             tr("the comparison"),
             filters="CSV (*.csv);;Markdown (*.md)",
         )
@@ -159,10 +167,11 @@ class Exporter:
         self._save(
             tr("Export a report"),
             "report.html",
-            lambda path: write_report(
+            lambda path: partial(
+                write_report,
                 path,
-                records,
-                [] if comparison is None else [comparison],
+                [record.as_of_now() for record in records],
+                [] if comparison is None else [copy.deepcopy(comparison)],
                 toggles=baseline_levels(),
                 say=tr,
                 language=language().replace("_", "-"),
@@ -189,7 +198,7 @@ class Exporter:
         self._save(
             tr("Save the Chrome trace"),
             "step.json.gz",
-            lambda path: kept_file(Path(kept), path),
+            lambda path: partial(kept_file, Path(kept), path),
             tr("the trace"),
             filters=filters,
         )
@@ -199,7 +208,7 @@ class Exporter:
         self._save(
             tr("Save the memory snapshot"),
             "memory.pickle",
-            lambda path: kept_file(Path(kept), path),
+            lambda path: partial(kept_file, Path(kept), path),
             tr("the snapshot"),
             filters="Pickle (*.pickle)",
         )
@@ -208,28 +217,40 @@ class Exporter:
         if not rows:
             self._messages.show_message(tr("There is nothing to export yet: measure first."), severity="warning")
             return
+        self._save(title, name, lambda path: partial(write_table, path, rows), what, filters="CSV (*.csv)")
 
-        def write(path: Path) -> None:
-            with replaced(path) as file, text_writer(file) as text:
-                write_rows(text, rows)
-
-        self._save(title, name, write, what, filters="CSV (*.csv)")
-
-    def _export(self, title: str, name: str, write: Callable[[Path], None], what: str) -> None:
+    def _export(self, title: str, name: str, prepare: Prepare, what: str) -> None:
         if not any(run.segments for run in self._log.runs):
             self._messages.show_message(tr("There is nothing to export yet: start a run first."), severity="warning")
             return
-        self._save(title, name, write, what, filters="CSV (*.csv)")
+        self._save(title, name, prepare, what, filters="CSV (*.csv)")
 
-    def _save(self, title: str, name: str, write: Callable[[Path], None], what: str, *, filters: str) -> None:
+    def _save(self, title: str, name: str, prepare: Prepare, what: str, *, filters: str) -> None:
         chosen, _ = QFileDialog.getSaveFileName(self._parent, title, str(self._folder / name), filters)
         if not chosen:
             return
         path = Path(chosen)
         try:
-            write(path)
+            write = prepare(path)
         except (ValueError, RuntimeError, OSError) as error:
-            self._messages.show_message(tr("Not exported: {why}", why=from_below(str(error))), severity="problem")
+            self._tell(path, what, str(error))
+            return
+        if not self._writer.write(write, lambda why: self._tell(path, what, why)):
+            self._messages.show_message(tr("Writing {what} to {path}…", what=what, path=path), severity="hint")
+
+    def _tell(self, path: Path, what: str, why: str | None) -> None:
+        if why is not None:
+            self._messages.show_message(tr("Not exported: {why}", why=from_below(why)), severity="problem")
             return
         self._folder = path.parent
         self._messages.show_message(tr("Exported {what} to {path}.", what=what, path=path), severity="hint")
+
+
+def _text(text: str) -> Prepare:
+    """To write ``text`` as UTF-8."""
+    return lambda path: partial(_put, path, text.encode())
+
+
+def _put(path: Path, content: bytes) -> None:
+    with replaced(path) as file:
+        file.write(content)

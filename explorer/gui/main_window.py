@@ -17,6 +17,7 @@ from explorer.gui.compare_panel import ComparePanel
 from explorer.gui.diagnosis_control import DiagnosisControl
 from explorer.gui.diagnosis_panel import DiagnosisPanel
 from explorer.gui.exporting import Exporter
+from explorer.gui.file_writer import FileWriter
 from explorer.gui.intent import Intent
 from explorer.gui.lab_control import LabControl
 from explorer.gui.lab_panel import LabPanel
@@ -168,6 +169,7 @@ class MainWindow(QMainWindow):
         )
         self._theme: ThemeChoice = settings.theme()
         self._language: LanguageChoice = settings.language()
+        self._writer = FileWriter(self)
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
         self.diagnosing.changed.connect(self._show_state)
@@ -242,6 +244,7 @@ class MainWindow(QMainWindow):
             self.hide()  # at once, while the worker takes its last second
             self.storing.close()
             self.bridge.close()
+            self._writer.close()
             self.profiling.close()
             self.stored.close()
         super().closeEvent(event)
@@ -310,7 +313,7 @@ class MainWindow(QMainWindow):
         self.resizeDocks([self._runs_dock], [TABLE_HEIGHT_PX], Qt.Orientation.Vertical)
 
     def _build_menus(self) -> None:
-        exporter = Exporter(self.log, self.messages, self)
+        exporter = Exporter(self.log, self.messages, self, self._writer)
         self.panels.compare.export_wanted.connect(lambda: exporter.export_comparison(self.comparing.record))
         self.panels.text.save_wanted.connect(exporter.save_text)
         self.panels.text.history.show_prompts(self._settings.prompts())

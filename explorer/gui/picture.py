@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PySide6.QtCore import QPoint, QRect
+from PySide6.QtCore import QBuffer, QIODevice, QPoint, QRect
 from PySide6.QtGui import QPainter, QPixmap
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QGraphicsItem, QGraphicsView, QWidget
@@ -14,39 +14,38 @@ from PySide6.QtWidgets import QGraphicsItem, QGraphicsView, QWidget
 PNG_SCALE = 2.0
 
 
-def save_picture(view: QWidget, path: Path) -> None:
-    """Write ``view`` as it stands to ``path``; its ending decides the format.
+def picture(view: QWidget, path: Path) -> bytes:
+    """``view`` as it stands, in the format that the ending of ``path`` says.
 
     Raises:
         ValueError: neither .png nor .svg.
-        OSError: it cannot be written.
     """
     size = view.size()
+    drawn = QBuffer()
+    drawn.open(QIODevice.OpenModeFlag.WriteOnly)
     match path.suffix.lower():
         case ".png":
             pixmap = QPixmap(size * PNG_SCALE)
             pixmap.setDevicePixelRatio(PNG_SCALE)
             pixmap.fill(view.palette().window().color())
             view.render(pixmap)
-            written = pixmap.save(str(path))
+            pixmap.save(drawn, "PNG")
         case ".svg":
             generator = QSvgGenerator()
-            generator.setFileName(str(path))
+            generator.setOutputDevice(drawn)
             generator.setSize(size)
             generator.setViewBox(QRect(QPoint(0, 0), size))
             generator.setResolution(view.logicalDpiX())  # else letters come out smaller than the room made for them
             generator.setTitle(view.window().windowTitle())
             painter = QPainter()
-            written = painter.begin(generator)
-            if written:
-                painter.fillRect(view.rect(), view.palette().window())
-                with _drawn_anew(view):
-                    view.render(painter, QPoint(0, 0))
-                painter.end()
+            painter.begin(generator)
+            painter.fillRect(view.rect(), view.palette().window())
+            with _drawn_anew(view):
+                view.render(painter, QPoint(0, 0))
+            painter.end()
         case _:
             raise ValueError(f"{path} ends neither in .png nor in .svg")
-    if not written:
-        raise OSError(f"{path} cannot be written")
+    return bytes(drawn.data().data())
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from window_bench import Bench
 
+from explorer.gui import file_writer
+
 
 @pytest.fixture(autouse=True)
 def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -25,6 +27,12 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "settings"
     QSettings.setPath(QSettings.Format.IniFormat, QSettings.Scope.UserScope, str(folder))
     return folder
+
+
+@pytest.fixture(autouse=True)
+def exports_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test has written it can read at once, however slow this machine's disk."""
+    monkeypatch.setattr(file_writer, "BRIEF_S", 60.0)
 
 
 @pytest.fixture(autouse=True)
