@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_store import TOGGLES, assert_equal, begun, compared, samples
+from kept_runs import TOGGLES, assert_equal, begun, compared, samples
 
 from explorer.results.bundle import read_bundle, write_bundle
 from explorer.results.log import RunRecord

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_store import begun, compared
+from kept_runs import begun, compared
 
 from explorer.results.database import open_database
 from explorer.results.store import Store

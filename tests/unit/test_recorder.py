@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_store import CONFIG, HERE, assert_equal, begun, compared, ended, samples
+from kept_runs import CONFIG, HERE, assert_equal, begun, compared, ended, samples
 
 from explorer.experiments.recorder import Recorder
 from explorer.experiments.recording import record

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from test_store import TOGGLES, begun, compared
+from kept_runs import TOGGLES, begun, compared
 
 from explorer.config import RunConfig
 from explorer.results.comparison_record import ComparisonRecord
