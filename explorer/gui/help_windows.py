@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from PySide6.QtCore import Qt
@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QPushButton, QTextBrowser, QVBoxLayout, QWidget
 
 from explorer.gui.language import from_below, tr, without_mnemonic
+from explorer.gui.wording import keep
 from explorer.results.environment import Environment
 from explorer.results.how_measured import HOW_MEASURED
 
@@ -18,20 +19,23 @@ from explorer.results.how_measured import HOW_MEASURED
 class TextWindow(QDialog):
     """A window of formatted text that does not block the others, with a button that copies all of it."""
 
-    def __init__(self, title: str, html: str, parent: QWidget) -> None:
+    def __init__(self, title: str, html: Callable[[], str], parent: QWidget) -> None:
+        """``title``: an English literal; ``html``: the text in the language of the moment."""
         super().__init__(parent)
-        self.setWindowTitle(title)
+        self.setObjectName("help_window")
+        keep(self.setWindowTitle, title)
+        self._html = html
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.resize(640, 520)
-        browser = QTextBrowser()
+        self._browser = browser = QTextBrowser()
         browser.setObjectName("help_text")
-        browser.setAccessibleName(title)
-        browser.setHtml(html)
-        copy = QPushButton(tr("Copy"))
-        copy.setAccessibleName(tr("Copy {title}", title=title))
+        keep(browser.setAccessibleName, title)
+        self._copy = copy = QPushButton()
+        keep(copy.setText, "Copy")
         copy.clicked.connect(lambda: QGuiApplication.clipboard().setText(browser.toPlainText()))
-        close = QPushButton(tr("Close"))
-        close.setAccessibleName(tr("Close"))
+        close = QPushButton()
+        keep(close.setText, "Close")
+        keep(close.setAccessibleName, "Close")
         close.clicked.connect(self.close)
         buttons = QHBoxLayout()
         buttons.addStretch(1)
@@ -40,6 +44,12 @@ class TextWindow(QDialog):
         column = QVBoxLayout(self)
         column.addWidget(browser)
         column.addLayout(buttons)
+        self.reword()
+
+    def reword(self) -> None:
+        """Show the text in the language of the moment."""
+        self._browser.setHtml(self._html())
+        self._copy.setAccessibleName(tr("Copy {title}", title=self.windowTitle()))
 
 
 def keyboard_html(actions: Sequence[QAction]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import Qt
@@ -233,6 +234,8 @@ class MainWindow(QMainWindow):
             self.storing,
         ):
             part.reword()
+        for text in self.findChildren(help_windows.TextWindow):
+            text.reword()
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if not self._closed:
@@ -388,15 +391,15 @@ class MainWindow(QMainWindow):
         menus.add_languages(language=self._language, set_language=self.set_language)
         menus.add_help(
             commands=lambda: CommandPalette(menus.actions(), self).show(),
-            keyboard=lambda: self._show_help(tr("Keyboard"), help_windows.keyboard_html(menus.actions())),
-            measured=lambda: self._show_help(tr("How is this measured?"), help_windows.measured_html()),
-            environment=lambda: self._show_help(tr("This machine"), self._environment_html()),
+            keyboard=lambda: self._show_help(later("Keyboard"), lambda: help_windows.keyboard_html(menus.actions())),
+            measured=lambda: self._show_help(later("How is this measured?"), help_windows.measured_html),
+            environment=lambda: self._show_help(later("This machine"), self._environment_html),
         )
 
     def _environment_html(self) -> str:
         return help_windows.environment_html(self.log.environment)
 
-    def _show_help(self, title: str, html: str) -> None:
+    def _show_help(self, title: str, html: Callable[[], str]) -> None:
         help_windows.TextWindow(title, html, self).show()
 
     def _show_state(self, *_: object) -> None:

@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QMenu,
     QTabBar,
     QTableView,
+    QTextBrowser,
     QWidget,
 )
 from sources import GUI, MARKS, refused_below, said_by_the_registry, said_by_the_window, template
@@ -31,6 +32,7 @@ from explorer.engine.resuming import ENDED_BY_HAND
 from explorer.experiments.lab import lab_cases
 from explorer.experiments.script import script
 from explorer.gui import language, speech
+from explorer.gui.help_windows import TextWindow
 from explorer.gui.language import catalogue, from_below, tr, without_mnemonic
 from explorer.gui.main_window import MainWindow
 from explorer.messages import Problem, RunEnded
@@ -351,3 +353,22 @@ def test_that_no_english_is_left_in_a_chinese_window(bench: Bench) -> None:
             if len(ascii_words) > 3 and not any("一" <= c <= "鿿" for c in words):
                 left.append(f"{kind}: {words[:120]}")
     assert not left, "\n".join(left)
+
+
+def test_that_an_open_window_of_help_follows_the_language(bench: Bench, fonts: None) -> None:
+    window = bench.open()
+    for name, title, words in (
+        ("measured_action", "How is this measured?", "How is this measured?"),
+        ("environment_action", "This machine", "Devices"),
+    ):
+        bench.find(QAction, name).trigger()
+        shown = bench.find(TextWindow, "help_window")
+        text = bench.find(QTextBrowser, "help_text")
+        assert words in text.toPlainText()
+        window.set_language("zh_CN")
+        assert shown.windowTitle() == CHINESE[title]
+        assert CHINESE[words] in text.toPlainText()
+        window.set_language("en")
+        assert words in text.toPlainText()
+        shown.close()
+        bench.until(lambda: not window.findChildren(TextWindow))
