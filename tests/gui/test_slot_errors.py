@@ -12,6 +12,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QPushButton
 from window_bench import Bench, steps
 
+from explorer.gui import opening
 from explorer.gui.main_window import MainWindow
 from explorer.gui.opening import main
 from explorer.gui.slot_errors import SlotErrors
@@ -47,7 +48,11 @@ def test_that_an_exception_in_a_slot_is_said_once_and_the_run_goes_on(bench: Ben
     bench.end(start)
 
 
-def test_that_the_program_itself_says_its_mistakes_and_lives_on(bench: Bench) -> None:
+@pytest.mark.parametrize("cores", [2, 4])
+def test_that_the_program_itself_says_its_mistakes_and_lives_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr(opening, "cores", lambda: cores)
     said = []
 
     def fail() -> None:

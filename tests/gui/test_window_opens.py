@@ -68,7 +68,7 @@ def test_that_the_window_shows_without_torch_before_the_worker_and_closes_within
 EARLY = """
 import sys
 from explorer.entry import main
-from explorer.gui import bridge
+from explorer.gui import bridge, opening
 
 def open_worker(*, in_process):
     assert not in_process
@@ -76,6 +76,7 @@ def open_worker(*, in_process):
     raise SystemExit(7)
 
 bridge.open_worker = open_worker
+opening.cores = lambda: 4
 main([])
 """
 
