@@ -75,9 +75,10 @@ class ComparePanel(QWidget):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             label.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        self.details.setWordWrap(True)
-        self.details.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
-        self.details.setFixedHeight(DETAILS_HEIGHT_PX)
+        for label in (self.details, self.checked):  # two lines each, of which a narrow window needs both
+            label.setWordWrap(True)
+            label.setAlignment(Qt.AlignmentFlag.AlignTop | Qt.AlignmentFlag.AlignLeft)
+            label.setFixedHeight(DETAILS_HEIGHT_PX)
         self.budget = QSpinBox()
         self.budget.setObjectName("budget_spin")
         self.budget.setRange(*BUDGET_S)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor, QFontMetrics
 
-from explorer.gui.axes import PlainAxis, SiAxis, round_up
+from explorer.gui.axes import EDGE_PX, PlainAxis, SiAxis, round_up
 from explorer.gui.language import from_below, later
 from explorer.gui.palette import a_colour, blend, theme
 from explorer.gui.still_plot import StillPlot, pen
@@ -93,11 +93,15 @@ class BarsPlot(StillPlot):
             pen=pen(QColor(theme(self._dark).text), 1.0),
         )
         metrics = QFontMetrics(self.font())
-        names = [
-            # The end of a label tells neighbours apart: toggles are added one by one.
-            (-row, f"{e.name}  {metrics.elidedText(from_below(e.label), Qt.TextElideMode.ElideLeft, NAMES_PX - 44)}")
-            for row, e in enumerate(entries)
-        ]
+
+        def named(entry: Entry) -> str:
+            # The axis leaves out what is wider than it, so the number's own width counts. The end of a label tells
+            # neighbours apart: toggles are added one by one.
+            number = f"{entry.name}  "
+            room = NAMES_PX - EDGE_PX - metrics.horizontalAdvance(number)
+            return number + metrics.elidedText(from_below(entry.label), Qt.TextElideMode.ElideLeft, room)
+
+        names = [(-row, named(e)) for row, e in enumerate(entries)]
         self.getPlotItem().getAxis("left").setTicks([names])
         highest = max([e.tokens_per_s_p95 for _, e in known], default=1.0)
         end = round_up(1.02 * highest)

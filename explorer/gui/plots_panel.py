@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QStackedWidget, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QToolButton, QVBoxLayout, QWidget
 
 from explorer.config import RunConfig
 from explorer.gui.annotations import Timeline
 from explorer.gui.axes import time_end
+from explorer.gui.controls import ElidedLabel
 from explorer.gui.loss_pane import LossPane
 from explorer.gui.memory_pane import MemoryPane
 from explorer.gui.palette import theme
@@ -60,10 +61,9 @@ class PlotsPanel(QWidget):
         self.redraw_timer.timeout.connect(self._tick)
 
         legend = Legend()
-        self._progress = QLabel()
+        self._progress = ElidedLabel()
         self._progress.setObjectName("progress_label")
         self._progress.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self._progress.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         # Legend or progress, in one place: no steps come while there is progress to report.
         self._side = QStackedWidget()
         self._side.addWidget(legend)

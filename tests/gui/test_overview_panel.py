@@ -11,12 +11,15 @@ from made_samples import GIB, begun, steps
 from PySide6.QtCore import QItemSelectionModel
 from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QTableWidget
+from pytestqt.qtbot import QtBot
 from window_bench import GPU, Bench, environment
 
 from explorer.config import RunConfig
 from explorer.experiments.floors import floor_key, write_floor
+from explorer.gui.overview_plots import NAMES_PX, BarsPlot
 from explorer.results.comparison import RatioInterval
 from explorer.results.floor import AgainstItself, Floor
+from explorer.results.overview import Entry
 
 RATES = {1: 40_960.0, 2: 81_920.0, 3: 61_440.0}
 PEAKS_GIB = {1: 24, 2: 12, 3: 16}
@@ -143,3 +146,26 @@ def test_that_whole_runs_are_laid_over_each_other_by_tokens_steps_or_time(shown:
     assert [line.getData()[1][-1] for line in panel.overlay.lines] == pytest.approx([24.0, 16.0])
     shown.choose("overview_drawn", None)
     assert not panel.overlay.isVisible()
+
+
+def test_that_every_bar_keeps_its_name_however_long_its_number_and_label_are(qtbot: QtBot) -> None:
+    plot = BarsPlot()
+    qtbot.addWidget(plot)
+    entry = Entry(
+        run_id=188,
+        segment=88,
+        label="+ dropout off + attention sdpa, batch 1, seq 32",
+        workload="train",
+        machine=None,
+        tokens_per_s=1.0,
+        tokens_per_s_p5=1.0,
+        tokens_per_s_p95=1.0,
+        settled=True,
+        memory_gib=1.0,
+        loss=1.0,
+    )
+    plot.show_entries([entry], {(188, 88): QColor("red")}, floor=None)
+    ((_, name),) = plot.getPlotItem().getAxis("left")._tickLevels[0]
+    assert name.startswith("188.89  …")
+    assert name.endswith("seq 32")
+    assert plot.fontMetrics().horizontalAdvance(name) <= NAMES_PX - 20, "the axis leaves out what is wider"
