@@ -57,6 +57,12 @@ def run(args: argparse.Namespace) -> int:
     failed = [row for row in rows if row["outcome"] == "failed"]
     for row in failed:
         sys.stderr.write(f"error: batch {row['batch']} x {row['seq']}: {row['problem']}\n")
+    untimed = sum(row["outcome"] == "fits" and row["batch"] in args.batches for row in rows)
+    if untimed:
+        sys.stderr.write(
+            f"not timed, only seen to fit: {untimed} of {len(rows)}; {args.budget_s:g} s ended before their steps were "
+            "steady: give --budget-s more\n"
+        )
     if conducted.interrupted:
         return 130
     return 1 if failed else 0
