@@ -29,8 +29,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("BEGIN")
         connection.execute(
             f"INSERT INTO runs SELECT i, uid || i, started_at, seen_at, json_set(config, '$.seed', i % 1000),"
-            f" reference, 'completed', problem, samples, device_name, origin, environment, notes, ways_out FROM ({count}"
-            " SELECT i FROM n), runs WHERE id = 1",
+            " reference, 'completed', problem, samples, device_name, origin, environment, notes, ways_out"
+            f" FROM ({count} SELECT i FROM n), runs WHERE id = 1",
             (RUNS,),
         )
         connection.execute(
