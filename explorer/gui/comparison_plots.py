@@ -139,4 +139,4 @@ class IntervalPlot(PairPlot):
         for line in self._floor.lines:
             line.setPen(pen(blend(band, ground, 0.6), 1.0))
         self._one.setPen(pen(band, 1.0, Qt.PenStyle.DashLine))
-        self._floor_words.setColor(QColor(look.muted))
+        self._floor_words.setColor(QColor(look.text))  # it lies on the band: muted there is below 4.5:1

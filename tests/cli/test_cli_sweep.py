@@ -39,6 +39,14 @@ def test_that_a_sweep_is_a_map_of_throughput_and_memory(
     assert "the largest batch at 16 tokens: 2; a larger one was not tried" in printed
 
 
+def test_that_points_that_the_budget_left_untimed_are_told(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *tiny, "--batches", "1", "--budget-s", "1e-9"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split() == ["batch", "1", "fits"]
+    words = "not timed, only seen to fit: 1 of 1; 1e-09 s ended before their steps were steady: give --budget-s more"
+    assert words in printed.err
+
+
 def test_that_an_attribution_tells_settings_and_effects(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
