@@ -231,7 +231,7 @@ class ComparePanel(QWidget):
         self.ratio_readout.show_number(f"{interval.ratio:.3f}x")
         self.interval_readout.show_number(
             f"{interval.low:.3f} – {interval.high:.3f}",
-            later("±{reach} of ±{narrow}"),
+            later("±{reach}, wanted ±{narrow}"),
             reach=f"{interval.reach:.1%}",
             narrow=f"{NARROW:.0%}",
         )
