@@ -7,7 +7,7 @@ from typing import get_args
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QAction, QStandardItemModel
+from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QApplication,
@@ -25,10 +25,9 @@ from PySide6.QtWidgets import (
 )
 from window_bench import CPU, GPU, Bench, environment, steps
 
-from explorer.config import LIMITS, RunConfig, Workload
+from explorer.config import RunConfig, Workload
 from explorer.gui.run_control import FIXED_IN_RUN
 from explorer.messages import Parked, Problem, Reconfigure, Refused, Stop
-from explorer.models import MODELS
 from explorer.optimizations.registry import OPTIMIZATIONS
 
 
@@ -158,171 +157,6 @@ def test_that_a_refused_change_puts_the_controls_back_and_says_why(bench: Bench)
     bench.end(start)
 
 
-def test_that_levels_which_cannot_run_here_are_greyed_with_their_reason(bench: Bench) -> None:
-    bench.open()
-    seen = 0
-    for optimization in OPTIMIZATIONS:
-        combo = bench.find(QComboBox, f"toggle_{optimization.name}")
-        model = combo.model()
-        assert isinstance(model, QStandardItemModel)
-        assert [combo.itemData(i) for i in range(combo.count())] == list(optimization.level_ids())
-        for row, level in enumerate(optimization.level_ids()):
-            reason = optimization.unavailable(level, CPU)
-            assert model.item(row).isEnabled() == (reason is None)
-            if reason is not None:
-                seen += 1
-                assert model.item(row).toolTip() == reason
-                assert combo.itemData(row, Qt.ItemDataRole.AccessibleDescriptionRole) == reason
-    assert seen >= 3, "on a CPU tf32, flash and the Triton kernel at least cannot run"
-
-
-def test_that_a_gpu_frees_what_a_cpu_greys(bench: Bench) -> None:
-    bench.here = environment(GPU, CPU)
-    bench.open()
-    combo = bench.find(QComboBox, "toggle_gelu")
-    row = combo.findData("triton")
-    assert combo.model().item(row).isEnabled()
-    bench.choose("device_combo", "cpu")
-    assert not combo.model().item(row).isEnabled()
-
-
-def test_that_a_conflict_is_told_in_words_and_resolved_by_its_button(bench: Bench) -> None:
-    bench.here = environment(GPU, CPU)
-    window = bench.open()
-    fix = bench.find(QPushButton, "toggle_attention_fix")
-    line = bench.find(QLabel, "toggle_attention_line")
-    assert not fix.isVisible()
-    start = bench.start()
-    bench.choose("toggle_attention", "flash")
-    assert fix.text() == "Set precision to bf16"
-    assert fix.isVisible()
-    assert "precision is fp32" in line.toolTip()
-    assert "precision is fp32" in window.messages.text
-    assert not any(isinstance(c, Reconfigure) for c in bench.worker.commands), "the run goes on as it was"
-    fix.click()
-    (sent,) = (c for c in bench.worker.commands if isinstance(c, Reconfigure))
-    assert sent.config.levels == (("attention", "flash"), ("precision", "bf16"))
-    assert not fix.isVisible()
-    assert window.messages.text == ""
-    bench.end(start)
-
-
-def test_that_start_is_held_back_while_a_conflict_stands(bench: Bench) -> None:
-    bench.here = environment(GPU, CPU)
-    window = bench.open()
-    bench.choose("toggle_attention", "flash")
-    window.control.start()
-    assert not window.bridge.going
-    assert "precision is fp32" in window.messages.text
-
-
-def test_that_toggles_of_the_other_workload_are_greyed(bench: Bench) -> None:
-    bench.open()
-    bench.choose("workload_combo", "generate")
-    for optimization in OPTIMIZATIONS:
-        combo = bench.find(QComboBox, f"toggle_{optimization.name}")
-        assert combo.isEnabled() == ("generate" in optimization.workloads)
-        if not combo.isEnabled():
-            assert combo.accessibleDescription() == "Plays a part in training only."
-    assert not bench.find(QSpinBox, "seq_spin").isEnabled()
-
-
-def test_that_every_toggle_explains_itself(bench: Bench) -> None:
-    bench.open()
-    for optimization in OPTIMIZATIONS:
-        tip = bench.find(QComboBox, f"toggle_{optimization.name}").toolTip()
-        for title in ("Costs", "Expect", "Source"):
-            assert title in tip
-
-
-def test_that_the_toggle_with_the_focus_shows_its_code_for_copying(bench: Bench) -> None:
-    window = bench.open()
-    for optimization in sorted(OPTIMIZATIONS, key=lambda o: "train" not in o.workloads):
-        bench.choose("workload_combo", optimization.workloads[0])  # in the other one it may be greyed
-        bench.find(QComboBox, f"toggle_{optimization.name}").setFocus()
-        bench.find(QPushButton, "copy_code_button").click()
-        assert QApplication.clipboard().text() == optimization.code
-        assert optimization.code.splitlines()[0] in bench.find(QWidget, "toggle_details").toPlainText()
-    assert window.isVisible()
-
-
-def test_that_settings_can_be_undone_and_redone(bench: Bench) -> None:
-    bench.open()
-    first = bench.config
-    undo, redo = bench.find(QAction, "undo_action"), bench.find(QAction, "redo_action")
-    assert not undo.isEnabled()
-    bench.choose("toggle_attention", "sdpa")
-    bench.find(QSpinBox, "seed_spin").setValue(3)
-    last = bench.config
-    undo.trigger()
-    assert bench.config == dataclasses.replace(last, seed=first.seed)
-    assert bench.find(QSpinBox, "seed_spin").value() == first.seed
-    undo.trigger()
-    assert bench.config == first
-    assert not undo.isEnabled()
-    redo.trigger()
-    redo.trigger()
-    assert bench.config == last
-    assert not redo.isEnabled()
-
-
-def test_that_a_held_arrow_key_is_one_step_to_undo(bench: Bench) -> None:
-    bench.open()
-    first = bench.config
-    spin = bench.find(QSpinBox, "batch_spin")
-    for _ in range(5):
-        spin.stepUp()
-    assert bench.config.batch == first.batch + 5
-    bench.find(QAction, "undo_action").trigger()
-    assert bench.config == first
-
-
-def test_that_an_undo_which_needs_a_new_run_is_refused_within_one(bench: Bench) -> None:
-    window = bench.open()
-    bench.find(QSpinBox, "seed_spin").setValue(3)
-    start = bench.start()
-    bench.find(QAction, "undo_action").trigger()
-    assert bench.config.seed == 3
-    assert "seed" in window.messages.text
-    bench.end(start)
-
-
-def test_that_spin_boxes_have_the_limits_of_the_configuration(bench: Bench) -> None:
-    bench.open()
-    for name in ("batch", "seq", "seed"):
-        spin = bench.find(QSpinBox, f"{name}_spin")
-        assert (spin.minimum(), spin.maximum()) == LIMITS[name]
-    assert {bench.find(QComboBox, "model_combo").itemData(i) for i in range(len(MODELS))} == set(MODELS)
-
-
-def test_that_the_optimizer_is_set_in_numbers_as_people_write_them(bench: Bench) -> None:
-    window = bench.open()
-    bench.choose("workload_combo", "train")
-    line = bench.find(QLineEdit, "lr_edit")
-    assert float(line.text()) == 5e-5
-    start = bench.start()
-
-    def write(words: str) -> None:
-        line.setFocus()
-        line.selectAll()
-        bench.qtbot.keyClicks(line, words)
-        bench.qtbot.keyClick(line, Qt.Key.Key_Return)
-
-    write("3e-4")
-    (sent,) = (c for c in bench.worker.commands if isinstance(c, Reconfigure))
-    assert sent.config.lr == 0.0003
-    for wrong in ("7", "fast", "nan"):
-        write(wrong)
-        assert "lr is" in window.messages.text
-        assert bench.config.lr == 0.0003
-        assert float(line.text()) == 0.0003
-    assert not bench.find(QLineEdit, "init_scale_edit").isEnabled(), "it is used once, at the start"
-    bench.end(start)
-    assert bench.find(QLineEdit, "init_scale_edit").isEnabled()
-    bench.choose("workload_combo", "generate")
-    assert not line.isEnabled()
-
-
 def test_that_stop_asks_the_worker_and_start_waits_for_its_end(bench: Bench) -> None:
     bench.open()
     start_button, stop_button = bench.find(QPushButton, "start_button"), bench.find(QPushButton, "stop_button")
@@ -428,36 +262,6 @@ def test_that_tab_reaches_every_enabled_control(bench: Bench) -> None:
         assert not unnamed, f"a screen reader has no name for {unnamed}"
 
 
-def test_that_the_wheel_does_not_change_what_the_pointer_passes(bench: Bench) -> None:
-    from PySide6.QtCore import QPoint, QPointF
-    from PySide6.QtGui import QWheelEvent
-
-    window = bench.open()
-    window.activateWindow()
-    combo = bench.find(QComboBox, "toggle_attention")
-    bench.find(QPushButton, "start_button").setFocus()
-    before = bench.config
-
-    def roll() -> None:
-        event = QWheelEvent(
-            QPointF(5, 5),
-            QPointF(5, 5),
-            QPoint(),
-            QPoint(0, -120),
-            Qt.MouseButton.NoButton,
-            Qt.KeyboardModifier.NoModifier,
-            Qt.ScrollPhase.NoScrollPhase,
-            False,
-        )
-        QApplication.sendEvent(combo, event)
-
-    roll()
-    assert bench.config == before
-    combo.setFocus()
-    roll()
-    assert bench.config != before
-
-
 def test_that_every_action_of_the_menus_has_a_key_of_its_own_and_is_listed(bench: Bench) -> None:
     window = bench.open()
     menus = window.menuBar().findChildren(QMenu)
@@ -473,17 +277,6 @@ def test_that_every_action_of_the_menus_has_a_key_of_its_own_and_is_listed(bench
     for action in actions:
         assert action.shortcut().toString() in shown.toPlainText()
         assert action.text().replace("&", "") in shown.toPlainText()
-
-
-def test_that_all_toggles_are_put_back_at_once_and_that_can_be_undone(bench: Bench) -> None:
-    bench.open()
-    bench.choose("toggle_attention", "sdpa")
-    bench.choose("toggle_checkpointing", "all")
-    optimized = bench.config
-    bench.find(QAction, "preset_baseline_action").trigger()
-    assert bench.config == dataclasses.replace(optimized, levels=())
-    bench.find(QAction, "undo_action").trigger()
-    assert bench.config == optimized
 
 
 def test_that_an_action_is_found_by_some_letters_and_done_by_return(bench: Bench) -> None:
