@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from explorer.cli_bench import bench_parser, percentile
 from explorer.cli_config import changed
 from explorer.config import RunConfig
 from explorer.engine import ceilings, kept_ceilings, model
@@ -68,10 +69,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python main.py generate-bench", description=__doc__)
-    parser.add_argument("--model", default="gpt2")
+    arms = "an arm of ours with these; repeat for more (default: from nothing set to everything)"
+    parser = bench_parser("generate-bench", __doc__, arms=arms)
     parser.add_argument("--weights", default="random", choices=("random", "bundled", "pretrained"))
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--weight-dtype", default="bf16", choices=("fp32", *HALF), help="of every arm that sets none")
     parser.add_argument("--batch", type=int, action="append", help="rows; repeat for more (default 1 and 32)")
     parser.add_argument("--prompt-tokens", type=int, default=32)
@@ -80,16 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=20, help="most rounds of an arm (default 20)")
     parser.add_argument("--most-s", type=float, default=2.0, help="seconds after which an arm ends (default 2)")
     parser.add_argument("--only", action="append", metavar="TEXT", help="arms in whose name this is; repeat for more")
-    parser.add_argument(
-        "--set",
-        dest="arms",
-        action="append",
-        metavar="TOGGLE=LEVEL[,…]",
-        help="an arm of ours with these; repeat for more (default: from nothing set to everything)",
-    )
     parser.add_argument("--without-transformers", action="store_true", help="leave transformers' generate out")
     parser.add_argument("--without-profile", action="store_true", help="do not take a token apart")
-    parser.add_argument("--csv", type=Path, metavar="FILE")
     return parser
 
 
@@ -354,8 +346,8 @@ def _row(name: str, settings: str, speed: Speed, differs_at: int | None) -> dict
         "wall_ms_max": max(speed.wall_s) * 1e3,
         "first_token_ms": statistics.median(speed.first_token_s) * 1e3,
         "begin_s": speed.first_s,
-        "token_ms_p50": _quantile(speed.token_ms, 50),
-        "token_ms_p99": _quantile(speed.token_ms, 99),
+        "token_ms_p50": percentile(speed.token_ms, 50),
+        "token_ms_p99": percentile(speed.token_ms, 99),
         "first_difference": differs_at,
     }
     return row | dict.fromkeys(("busy_us", "gaps_us", "kernels", "launches")) | _account_cells(None)
@@ -368,13 +360,6 @@ def _parts(profile: Profile) -> dict[str, Cell]:
         "kernels": sum(kernel.count for kernel in profile.kernels) / profile.steps,
         "launches": (profile.launches or 0) / profile.steps,
     }
-
-
-def _quantile(values: Sequence[float], percent: int) -> float | None:
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def _line(row: Mapping[str, Cell]) -> str:

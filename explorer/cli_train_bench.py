@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from explorer.cli_bench import bench_parser, percentile
 from explorer.cli_config import changed
 from explorer.config import RunConfig
 from explorer.engine.device import environment
@@ -39,20 +40,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python main.py train-bench", description=__doc__)
-    parser.add_argument("--model", default="gpt2")
-    parser.add_argument("--device", default="auto")
+    parser = bench_parser("train-bench", __doc__, arms="an arm of ours with these, dropout off; repeat for more")
     parser.add_argument("--batch", type=int, action="append", help="sequences a step; repeat for more (default 8)")
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20, help="steps that count, of each arm (default 20)")
-    parser.add_argument(
-        "--set",
-        dest="arms",
-        action="append",
-        default=[],
-        metavar="TOGGLE=LEVEL[,…]",
-        help="an arm of ours with these, dropout off; repeat for more",
-    )
     parser.add_argument("--nanogpt", type=Path, metavar="FOLDER", help="a clone of nanoGPT, whose model is an arm, too")
     parser.add_argument("--graph", action="store_true", help="nanoGPT with a CUDA graph of its step besides")
     parser.add_argument("--account", action="store_true", help="take a step of each arm apart by kernels")
@@ -62,7 +53,6 @@ def _parser() -> argparse.ArgumentParser:
         help="load and compile a batch size's arms side by side, in processes of their own, then time them by turns: "
         "quicker, where all of them fit into the device's memory together",
     )
-    parser.add_argument("--csv", type=Path, metavar="FILE")
     return parser
 
 
@@ -113,7 +103,7 @@ def _arms(
 ) -> Iterator[tuple[str, Callable[..., TrainingSpeed]]]:
     """Names, and what measures each."""
     how = {"device": device, "steps": args.steps, "profiled": args.account}
-    for settings in args.arms:
+    for settings in args.arms or ():
         asked = changed(config, settings) if settings else config
         yield settings or "nothing set", partial(of_ours, config=asked, **how)
     if args.nanogpt is not None:
@@ -124,12 +114,11 @@ def _arms(
 
 
 def _row(name: str, batch: int, speed: TrainingSpeed) -> dict[str, Cell]:
-    ordered = sorted(speed.step_ms)
     return {
         "arm": name,
         "batch": batch,
         "step_ms_median": speed.step_ms_median,
-        "step_ms_p95": ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
+        "step_ms_p95": percentile(speed.step_ms, 95),
         "tokens_per_s_median": speed.tokens_per_s,
         "peak_reserved_bytes": speed.peak_reserved_bytes,
         "first_step_s": speed.first_s,
