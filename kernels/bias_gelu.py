@@ -30,6 +30,8 @@ _ROWS, _COLUMNS, _WARPS = 4, 1024, 8
 # registers with 64 a thread. On an H200, bf16, 65536 x 3072: 0.334 ms, 3.62 TB/s; 4 rows over 256 threads in 528
 # programs 0.343, and three other tiles 0.343 to 0.356.
 _ROWS_BACK, _WARPS_BACK, _REGISTERS = 2, 4, 64
+# The next rows are loaded while these are computed with: 12 launches of this size in a step take 3.75 ms, without 4.01.
+_STAGES = 2
 _PROGRAMS = 1056
 """Eight on each of an H200's 132 processors."""
 
@@ -49,7 +51,19 @@ def _forward(x_ptr, b_ptr, y_ptr, rows, columns, ROWS: tl.constexpr, COLUMNS: tl
 
 
 @triton.jit(repr=lambda specialization: "bias_gelu_backward")
-def _backward(x_ptr, b_ptr, dy_ptr, dx_ptr, parts_ptr, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _backward(
+    x_ptr,
+    b_ptr,
+    dy_ptr,
+    dx_ptr,
+    parts_ptr,
+    rows,
+    columns,
+    share,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     # A program has ``share`` rows of one tile's columns, and adds them up on the way.
     tiles = tl.cdiv(columns, COLUMNS)
     group = tl.program_id(0) // tiles
@@ -57,7 +71,7 @@ def _backward(x_ptr, b_ptr, dy_ptr, dx_ptr, parts_ptr, rows, columns, share, ROW
     b = tl.load(b_ptr + column, mask=column < columns, other=0.0).to(tl.float32)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     first = group.to(tl.int64) * share
-    for done in range(0, share, ROWS):
+    for done in tl.range(0, share, ROWS, num_stages=STAGES):
         row = first + done + tl.arange(0, ROWS)
         inside = (row < rows)[:, None] & (column < columns)[None, :]
         at = row[:, None] * columns + column[None, :]
@@ -97,7 +111,7 @@ def _gradients(x: Tensor, bias: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     parts = torch.empty((groups, columns), dtype=torch.float32, device=x.device)
     run(
         _backward, (groups * tiles,), x, x, b, dy, dx, parts, rows, columns, share,
-        ROWS=_ROWS_BACK, COLUMNS=_COLUMNS, num_warps=_WARPS_BACK, maxnreg=_REGISTERS,
+        ROWS=_ROWS_BACK, COLUMNS=_COLUMNS, STAGES=_STAGES, num_warps=_WARPS_BACK, maxnreg=_REGISTERS,
     )  # fmt: skip
     return dx, column_sum(parts, bias.dtype)
 

@@ -28,6 +28,7 @@ __all__ = [
     "check_per_column",
     "dependent",
     "elementwise_shape",
+    "processors",
     "run",
     "tl",
     "triton",
@@ -84,6 +85,11 @@ A constant, so that a sum over rows has the same order, and the same bits, on ev
 def elementwise_shape(n: int) -> tuple[int, int]:
     """(elements a program, warps) for a kernel over ``n`` elements."""
     return _SMALL if n <= _SMALL_ELEMENTS else _LARGE
+
+
+def processors(x: Tensor) -> int:
+    """How many processors the device of ``x`` has."""
+    return 3 if INTERPRETED else torch.cuda.get_device_properties(x.device).multi_processor_count
 
 
 def dependent(x: Tensor) -> bool:

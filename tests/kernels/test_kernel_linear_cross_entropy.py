@@ -44,15 +44,27 @@ def compare(place, as_exact_as_torch, x, weight, target, **options):
         as_exact_as_torch(result, theirs, right)
 
 
-# One row, one column, a vocabulary beyond one block of 4096 and not a multiple of it, a shape (B, T). The last has
-# rows enough that a chunk's product adds as exactly as the whole one: for 3 rows the CPU's is 4 times worse.
+# One row, one column, a vocabulary of one tile to the last column, one beyond it, a shape (B, T). The last has rows
+# enough that a chunk's product adds as exactly as the whole one: for 3 rows the CPU's is 4 times worse.
 @pytest.mark.parametrize(
     ("rows", "width", "columns"),
-    [((1,), 5, 7), ((4,), 8, 1), ((13,), 24, 101), ((2, 9), 16, 4096), ((4, 16), 33, 5003)],
+    [((1,), 5, 7), ((4,), 8, 1), ((13,), 24, 101), ((2, 9), 16, 8192), ((4, 16), 33, 9003)],
     ids=str,
 )
 def test_that_the_loss_and_both_gradients_are_as_exact_as_torchs(place, rows, width, columns, as_exact_as_torch):
     compare(place, as_exact_as_torch, *case(place, rows, width, columns))
+
+
+# Tiles of 64: none, some or all stay in registers; more rows than programs; the last tile full, or of one column.
+@pytest.mark.parametrize("kept", [0, 2, 6])
+@pytest.mark.parametrize("columns", [65, 320, 331])
+def test_that_a_row_of_many_tiles_gives_the_same(place, kept, columns, as_exact_as_torch, monkeypatch):
+    monkeypatch.setattr(file, "_COLUMNS", 64)
+    monkeypatch.setattr(file, "_KEPT", kept)
+    monkeypatch.setattr(file, "_WARPS", 2)
+    x, weight, target = case(place, rows=(300,) if place.device == "cuda" else (13,), columns=columns)
+    target[3], target[4], target[5] = -100, columns - 1, 0
+    compare(place, as_exact_as_torch, x, weight, target)
 
 
 @pytest.mark.parametrize("limit", [1 << 30, 1, 101 * 4 * 5])
