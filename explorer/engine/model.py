@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from explorer.config import RunConfig
@@ -159,8 +161,20 @@ def parameter_shapes(shape: GPT2Config) -> Mapping[str, torch.Size]:
     return {name: parameter.shape for name, parameter in _on_meta(shape).named_parameters()}
 
 
+class _Unfilled(TorchFunctionMode):
+    """Leaves what torch.nn.init would fill as it is: on meta, where nothing is, that took two thirds of the time."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
+
+
 def _on_meta(shape: GPT2Config) -> GPT2LMHeadModel:
-    with torch.device("meta"):
+    with torch.device("meta"), _Unfilled():
         return GPT2LMHeadModel._from_config(shape, attn_implementation="eager")
 
 

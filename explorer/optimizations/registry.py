@@ -81,7 +81,8 @@ def baseline_levels() -> Mapping[str, str]:
 
 def levels_of(config: RunConfig) -> Mapping[str, str]:
     """Each toggle's level in ``config``, those left alone included."""
-    return {o.name: config.level(o.name) or o.levels[0].id for o in OPTIMIZATIONS}
+    asked = dict(config.levels)
+    return {o.name: asked.get(o.name) or o.levels[0].id for o in OPTIMIZATIONS}
 
 
 def with_level(config: RunConfig, name: str, level: str) -> RunConfig:
@@ -129,8 +130,9 @@ def problems(config: RunConfig, device: DeviceInfo) -> Mapping[str, str]:
     A toggle that plays no part in the workload is left out: it is not entered.
     """
     found = {}
+    levels = levels_of(config)
     for optimization in OPTIMIZATIONS:
-        level = levels_of(config)[optimization.name]
+        level = levels[optimization.name]
         if config.workload not in optimization.workloads or level == optimization.levels[0].id:
             continue
         reason = optimization.unavailable(level, device) or conflict(config, optimization.name, device)
