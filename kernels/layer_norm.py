@@ -196,7 +196,8 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        dx, _, dw, db = gradients(ctx.saved_tensors, dy, None, ctx.saved_tensors[0].dtype)
+        saved = ctx.saved_tensors  # once: under checkpointing a second reading is refused
+        dx, _, dw, db = gradients(saved, dy, None, saved[0].dtype)
         return dx, dw, db, None, None
 
 

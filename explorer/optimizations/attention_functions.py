@@ -114,16 +114,28 @@ def triton() -> Callable[..., tuple[Tensor, None]]:
 
 
 def mask_where_needed(
-    *, q_length: int, kv_length: int, allow_is_causal_skip: bool = True, **kwargs: Any
+    *,
+    q_length: int,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    allow_is_causal_skip: bool = True,
+    **kwargs: Any,
 ) -> Tensor | None:
     """transformers' boolean mask, or None where ``sdpa`` needs none: one query, or as many queries as keys.
 
     transformers also leaves it out for a prompt in a longer, still empty static cache, where the triangle starts at
-    the first key: without a mask that could not be told from a prompt after a filled cache.
+    the first key: without a mask that could not be told from a prompt after a filled cache. Up to 5.17 it makes one
+    while a CUDA graph is recorded: the recorded step would be another than those before it, and compile there.
     """
     square = q_length in (1, kv_length)
+    if attention_mask is None and allow_is_causal_skip and square and not torch.compiler.is_compiling():
+        return None
     return sdpa_mask(
-        q_length=q_length, kv_length=kv_length, allow_is_causal_skip=allow_is_causal_skip and square, **kwargs
+        q_length=q_length,
+        kv_length=kv_length,
+        attention_mask=attention_mask,
+        allow_is_causal_skip=allow_is_causal_skip and square,
+        **kwargs,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import masking_utils
 
 from explorer.optimizations.attention_functions import (
     mask_always,
@@ -97,6 +98,14 @@ MAKERS = [mask_where_needed, mask_if_padded, mask_unless_padded]
 @pytest.mark.parametrize(("queries", "keys", "offset"), [(5, 5, 0), (1, 7, 6)])
 def test_that_no_mask_is_made_where_sdpa_needs_none(make: Any, queries: int, keys: int, offset: int) -> None:
     assert make(batch_size=2, q_length=queries, kv_length=keys, q_offset=offset) is None
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_that_no_mask_is_made_while_a_graph_is_recorded_either(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers 5.17 judges then."""
+    monkeypatch.setattr(masking_utils, "_ignore_causal_mask_sdpa", lambda *_, **__: False)
+    assert masking_utils.sdpa_mask(batch_size=2, q_length=5, kv_length=5) is not None
+    assert make(batch_size=2, q_length=5, kv_length=5) is None
 
 
 # The second is a prompt in an empty static cache: its triangle begins at the first key.

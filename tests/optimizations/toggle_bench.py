@@ -222,6 +222,7 @@ def state_of(run: Run) -> dict[str, Any]:
     modules = {
         name: (
             id(module),
+            type(module),
             {
                 key: value if isinstance(value, (bool, int, float, str, type(None))) else id(value)
                 for key, value in module.__dict__.items()
