@@ -104,14 +104,21 @@ class Stopwatch:
         return statistics.median(found)
 
     def copy_gb_per_s(self, moved_bytes: float) -> float:
-        """What a copy does that reads and writes ``moved_bytes`` together, timed as ``kernel`` does; measured once."""
-        size = max(1, int(moved_bytes) // 2)
-        if size not in self._copies:
-            source = torch.zeros(size, dtype=torch.uint8, device=self._device)
+        """What the faster of two copies that read and write ``moved_bytes`` together does, timed as ``kernel`` does.
+
+        One is CUDA's own, the other torch's kernel that inverts all bits: on an H200 CUDA's in a graph comes to 2.7 of
+        4.2 TB/s at 200 MB. Each size is measured once.
+        """
+        words = max(1, int(moved_bytes) // 16)
+        if words not in self._copies:
+            source = torch.zeros(words, dtype=torch.int64, device=self._device)
             target = torch.empty_like(source)
-            target.copy_(source)
-            self._copies[size] = 2 * size / self.kernel(lambda: target.copy_(source)).median_us / 1e3
-        return self._copies[size]
+            found = []
+            for copy in (lambda: target.copy_(source), lambda: torch.bitwise_not(source, out=target)):
+                copy()
+                found.append(self.kernel(copy).median_us)
+            self._copies[words] = 16 * words / min(found) / 1e3
+        return self._copies[words]
 
     def product_tflop_per_s(self, dtype: torch.dtype) -> float:
         """What a large product of ``dtype`` does, float32 without TF32; measured once."""
