@@ -71,9 +71,12 @@ def _holder(tensor: torch.Tensor, ours: list[torch.Tensor]) -> str:
         if holder is ours or type(holder).__name__ in ("frame", "list_iterator"):
             continue
         if isinstance(holder, dict):
-            # As a key it is held, too: an optimizer's state is kept by its parameters.
-            return next(
-                (f"a dict under {name!r}" for name, held in holder.items() if held is tensor), "a dict, as a key"
-            )
+            # A loop: a generator's closure would be one more holder.
+            for name, held in holder.items():
+                if held is tensor:
+                    return f"a dict under {name!r}"
+            return "a dict, as a key"  # an optimizer's state is kept by its parameters
+        if type(holder).__name__ == "cell":
+            return "a function's closure"
         return f"a {type(holder).__qualname__}"
     return "a call that has not returned"
