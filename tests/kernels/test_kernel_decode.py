@@ -82,6 +82,18 @@ def test_that_int8_weights_are_scaled_by_output(place, rows, as_exact_as_torch):
     as_exact_as_torch(y, by_torch(x, linear, place.dtype), by_torch(x, linear, torch.float64))
 
 
+@pytest.mark.parametrize("cast", ["cast", "add", pytest.param("bytes", marks=pytest.mark.gpu)])
+def test_that_every_int8_becomes_its_number(place, cast, monkeypatch):
+    monkeypatch.setattr(linear_module, "_CAST", cast)
+    numbers = torch.arange(-128, 128, device=place.device)
+    weight = torch.zeros(256, 16, dtype=torch.int8, device=place.device)
+    weight[numbers + 128, numbers % 16] = numbers.to(torch.int8)
+    scale = torch.ones(256, dtype=place.dtype, device=place.device)
+    y = torch.empty(1, 256, device=place.device, dtype=torch.float32)
+    decode_linear(torch.ones(1, 16, device=place.device), Linear(weight=weight, scale=scale), y)
+    assert torch.equal(y[0], numbers.float())
+
+
 GPT2 = [(768, 2304), (768, 768), (768, 3072), (3072, 768), (768, 50257)]
 
 
