@@ -11,9 +11,10 @@ from explorer.optimizations.registry import baseline_levels
 from explorer.results import export
 from explorer.results.atomic import check_target
 from explorer.results.blocks import in_words
-from explorer.results.bundle import read_bundle, write_bundle
+from explorer.results.bundle import write_bundle
 from explorer.results.comparison_export import write_comparison
 from explorer.results.comparison_record import comparison_cells
+from explorer.results.importing import read_any
 from explorer.results.machine import several_machines
 from explorer.results.numbers import in_ranges, parse_numbers
 from explorer.results.store import Store
@@ -37,7 +38,7 @@ def add_export_options(parser: argparse.ArgumentParser) -> None:
 
 def add_import_options(parser: argparse.ArgumentParser) -> None:
     """The options of ``import``."""
-    parser.add_argument("file", type=Path, help="a bundle that `export --bundle` wrote")
+    parser.add_argument("file", type=Path, help="a bundle that `export --bundle` wrote, or a CSV of runs")
     add_store(parser)
 
 
@@ -73,13 +74,13 @@ def run_export(args: argparse.Namespace) -> int:
 
 
 def run_import(args: argparse.Namespace) -> int:
-    """Import a bundle and return the exit status 0.
+    """Import a bundle, or a CSV of runs, and return the exit status 0.
 
     Raises:
-        ValueError: it is no bundle.
+        ValueError: it is neither.
         RuntimeError: the store or the disk fails.
     """
-    bundle = read_bundle(args.file)
+    bundle = read_any(args.file, toggles=baseline_levels())
     with Store(store_path(args)) as store:
         new = [record for record in bundle.runs if store.stored_id(record.uid) is None]
         store.keep(bundle.runs, bundle.comparisons, origin=args.file.name)

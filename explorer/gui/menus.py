@@ -136,7 +136,7 @@ class Menus:
 
     def add_runs(self, *, open_stored: Callable[[], None], take_in: Callable[[], None]) -> None:
         self._add(self._runs, "open_stored_action", later("&Open stored runs…"), open_stored, "Ctrl+O")
-        self._add(self._runs, "import_bundle_action", later("&Import a bundle…"), take_in, "Ctrl+I")
+        self._add(self._runs, "import_runs_action", later("&Import runs…"), take_in, "Ctrl+I")
 
     def add_compare(
         self,

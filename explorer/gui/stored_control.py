@@ -71,10 +71,10 @@ class StoredControl(QObject):
         self._dialog.activateWindow()
 
     def take_in(self) -> None:
-        """Ask for a bundle, and take in its runs."""
+        """Ask for a bundle or a CSV of runs, and take in what it holds."""
         if not self._kept():
             return
-        title, kinds = tr("Import a bundle"), tr("Bundle (*.zip);;All files (*)")
+        title, kinds = tr("Import runs"), tr("Bundle or CSV of runs (*.zip *.csv);;All files (*)")
         chosen, _ = QFileDialog.getOpenFileName(self._window, title, str(self._folder), kinds)
         if chosen:
             self._folder = Path(chosen).parent
@@ -172,8 +172,11 @@ class StoredControl(QObject):
             ids.append(here[record.uid])
         self._panels.runs.refresh()
         words = tr("Shown as {runs} in the table.", runs=", ".join(map(str, ids)))
-        if not self._bridge.going:
-            self._show(self._log.run(ids[-1]))
+        if any(kept.figures is not None for record in records for kept in record.segments):
+            words += " " + tr("What came as a CSV has no steps, and so no curves.")
+        last = self._log.run(ids[-1])
+        if not self._bridge.going and len(last.columns):
+            self._show(last)
         foreign = elsewhere(records, self._log.environment)
         if foreign:
             words += " " + tr("Measured on {where}: its speed does not compare with runs made here.", where=foreign)

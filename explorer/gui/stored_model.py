@@ -38,7 +38,9 @@ COLUMNS = (
         tooltip=later("Largest sum of live tensors within a step of the last segment"),
     ),
     Column(title=later("State"), widest="incomplete", number=False),
-    Column(title=later("From"), widest="some-bundle.zip", tooltip=later("The bundle that it came in"), number=False),
+    Column(
+        title=later("From"), widest="some-bundle.zip", tooltip=later("The bundle or CSV that it came in"), number=False
+    ),
 )
 
 

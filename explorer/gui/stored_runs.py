@@ -11,7 +11,8 @@ from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 from explorer.experiments.recorder import Recorder
 from explorer.gui.language import tr
 from explorer.optimizations.registry import baseline_levels
-from explorer.results.bundle import read_bundle, write_bundle
+from explorer.results.bundle import write_bundle
+from explorer.results.importing import read_any
 from explorer.results.store import Store
 from explorer.results.stored import LOST_AFTER_S
 
@@ -80,14 +81,14 @@ class StoredRuns(QObject):
         """Take these runs out of the file for good."""
         self._write(lambda store: store.delete(ids), tr("Deleted {runs}.", runs=_count(len(ids))))
 
-    def take_in(self, bundle: Path) -> None:
-        """Take in the runs of a bundle."""
+    def take_in(self, file: Path) -> None:
+        """Take in the runs of a bundle, or of a CSV."""
 
         def run(store: Store) -> None:
-            content = read_bundle(bundle)
-            store.keep(content.runs, content.comparisons, origin=bundle.name)
+            content = read_any(file, toggles=baseline_levels())
+            store.keep(content.runs, content.comparisons, origin=file.name)
 
-        self._write(run, tr("Took in the runs of {bundle}.", bundle=bundle.name))
+        self._write(run, tr("Took in the runs of {file}: they are among the stored runs.", file=file.name))
 
     def write_bundle(self, ids: Sequence[int], bundle: Path) -> None:
         """Write these runs, and the comparisons between them, to ``bundle``."""

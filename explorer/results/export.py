@@ -29,11 +29,11 @@ Cell = str | int | float | bool | None
 
 # Columns of a configuration that come before the toggles; the rest of RunConfig follows them.
 _WHAT = ("workload", "model", "weights", "device")
-_SUMMARY_HEADERS = {"warmup_steps": "warmup"}
-_VERSIONS = ("torch", "triton", "transformers", "cuda", "cudnn", "python", "platform", "explorer")
+SUMMARY_HEADERS = {"warmup_steps": "warmup"}
+VERSIONS = ("torch", "triton", "transformers", "cuda", "cudnn", "python", "platform", "explorer")
 # A cell that begins so is run as a formula by spreadsheets.
 # Source: OWASP, "CSV Injection".
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BLOCK_ROWS = 10_000
 
 
@@ -60,13 +60,13 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
         row[name] = config.level(name) or first
     row |= settings
     figures = dataclasses.asdict(record.summary(segment))
-    row |= {_SUMMARY_HEADERS.get(name, name): value for name, value in figures.items()}
+    row |= {SUMMARY_HEADERS.get(name, name): value for name, value in figures.items()}
     peak, held = figures["peak_allocated_bytes"], figures["reserved_bytes"]
     row["cached_bytes"] = held - peak if peak >= 0 and held >= 0 and config.device != "cpu" else None
     done = utilization(kept.segment, figures["tokens_per_s_median"], row["device_name"])
     row |= {"tflop_per_s": done.tflop_per_s, "mfu_measured": done.measured, "mfu_published": done.published}
     row["driver"] = _device(environment, config, "driver") or (environment and environment.driver)
-    row |= {name: environment and getattr(environment, name) for name in _VERSIONS}
+    row |= {name: environment and getattr(environment, name) for name in VERSIONS}
     row["started_at"] = kept.segment.started_at
     row["outcome"] = record.outcome
     row["problem"] = record.problem
@@ -181,7 +181,7 @@ def _cell(value: Cell) -> str | int | float:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str) and value.startswith(_FORMULA):
+    if isinstance(value, str) and value.startswith(FORMULA):
         return "'" + value
     return value
 

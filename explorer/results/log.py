@@ -28,6 +28,8 @@ class SegmentRecord:
 
     segment: Segment
     config: RunConfig
+    figures: SegmentSummary | None = None
+    """What its steps came to, where they did not come along: of a run from a CSV."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +78,9 @@ class RunRecord:
         Raises:
             ValueError: the run has no such segment.
         """
-        self.segment(segment)
+        figures = self.segment(segment).figures
+        if figures is not None:
+            return figures
         rows = self.columns.rows_of(segment)
         dropped = self._dropped.get(segment)
         steps = rows.stop - rows.start + (dropped.steps if dropped else 0)

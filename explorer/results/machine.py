@@ -46,4 +46,6 @@ def elsewhere(records: Iterable[RunRecord], here: Environment | None) -> str | N
 
 
 def _key(device: DeviceInfo) -> str:
+    if device.uuid is None and not device.total_memory_bytes:
+        return device.name  # From a CSV, which tells no more: it counts as another machine's.
     return f"{device.name}, {device.uuid or f'{device.total_memory_bytes / 2**30:.0f} GiB'}"

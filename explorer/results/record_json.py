@@ -11,6 +11,7 @@ from explorer.results.environment import DeviceInfo, Environment, Finding
 from explorer.results.environment_text import to_dict
 from explorer.results.log import Outcome, RunRecord, SegmentRecord
 from explorer.results.sample import Segment
+from explorer.results.statistics import SegmentSummary
 from explorer.results.ways_out import ways_out_from_dict, ways_out_to_dict
 
 
@@ -63,8 +64,10 @@ def record_from_dict(values: Mapping[str, Any], *, run_id: int) -> RunRecord:
 
 def segment_to_dict(kept: SegmentRecord) -> dict[str, Any]:
     """A segment and its configuration in plain JSON types."""
-    segment = dataclasses.asdict(kept.segment)
-    return {**segment, "changes": list(kept.segment.changes), "config": kept.config.to_dict()}
+    values = {**dataclasses.asdict(kept.segment), "changes": list(kept.segment.changes)}
+    if kept.figures is not None:
+        values["figures"] = dataclasses.asdict(kept.figures)
+    return {**values, "config": kept.config.to_dict()}
 
 
 def segment_from_dict(values: Mapping[str, Any]) -> SegmentRecord:
@@ -81,7 +84,12 @@ def segment_from_dict(values: Mapping[str, Any]) -> SegmentRecord:
         flop_per_token=_number(values.get("flop_per_token")),
         ceiling_tflop_per_s=_number(values.get("ceiling_tflop_per_s")),
     )
-    return SegmentRecord(segment=segment, config=RunConfig.from_dict(values["config"]))
+    figures = values.get("figures")
+    return SegmentRecord(
+        segment=segment,
+        config=RunConfig.from_dict(values["config"]),
+        figures=None if figures is None else SegmentSummary(**figures),
+    )
 
 
 def _number(value: Any) -> float | None:

@@ -325,7 +325,10 @@ def _environment(found: tuple[Environment, str], say: Say) -> str:
         for f in dataclasses.fields(here)
         if f.name not in ("devices", "findings") and getattr(here, f.name) is not None
     ]
-    rows += [(say("device"), f"{d.name} ({d.id}), {d.total_memory_bytes / GIB:.1f} GiB") for d in here.devices]
+    for device in here.devices:
+        # A run from a CSV does not know how much memory there was.
+        size = f", {device.total_memory_bytes / GIB:.1f} GiB" if device.total_memory_bytes else ""
+        rows.append((say("device"), f"{device.name} ({device.id}){size}"))
     rows += [(finding.severity, finding.text) for finding in here.findings]
     return f"<p>{escape(say('Runs {which}', which=runs))}</p>" + _table(("", ""), rows)
 

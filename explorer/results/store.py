@@ -239,6 +239,7 @@ class Store:
         )
         write_samples(self._connection, run, columns, after=before.samples)
         total = columns.dropped + len(columns)
+        listed = total or sum(kept.figures.steps for kept in record.segments if kept.figures is not None)
         latest = record.segments[-1].config if record.segments else record.config
         self._connection.execute(
             "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, device_name = ?, outcome = ?, problem = ?,"
@@ -250,7 +251,7 @@ class Store:
                 device_name(record.environment, latest),
                 record.outcome,
                 None if record.problem is None else _storable(record.problem),
-                total,
+                listed,
                 json.dumps(record.notes),
                 json.dumps(ways_out_to_dict(record.ways_out)),
                 run,

@@ -36,7 +36,7 @@ class StoredRun:
     outcome: str
     problem: str | None
     origin: str | None
-    """The bundle that it came in from another place; None for a run of this file's own."""
+    """The bundle or CSV that it came in from another place; None for a run of this file's own."""
     tokens_per_s: float = NAN
     """Median; likewise the next."""
     step_ms: float = NAN

@@ -307,6 +307,27 @@ def test_that_a_comparison_without_enough_blocks_is_told(tmp_path: Path, capsys:
     assert "nothing to judge" in capsys.readouterr().err
 
 
+def test_that_the_csv_of_another_machine_is_imported_with_its_figures(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    there, other = ["--store", str(store)], ["--store", str(tmp_path / "other.sqlite")]
+    csv = tmp_path / "theirs.csv"
+    assert main(["export", "--runs", "all", "--csv", str(csv), *there]) == 0
+    capsys.readouterr()
+    assert main(["import", str(csv), *other]) == 0
+    assert capsys.readouterr().err == "imported as 1-4\n"
+    assert main(["import", str(csv), *other]) == 0
+    assert capsys.readouterr().err == "nothing new; 4 of 4 runs were here already\n"
+    assert main(["runs", "--json", *there]) == 0
+    wanted = json.loads(capsys.readouterr().out)["runs"]
+    assert main(["runs", "--json", *other]) == 0
+    seen = json.loads(capsys.readouterr().out)["runs"]
+    for run, again in zip(wanted, seen, strict=True):
+        assert again["imported_from"] == "theirs.csv"
+        for name in ("config", "device_name", "outcome", "steps", "tokens_per_s_median", "peak_allocated_bytes"):
+            assert again[name] == run[name], name
+
+
 def test_that_an_import_of_a_run_that_the_file_has_in_part_brings_the_rest(tmp_path: Path):
     whole = made(segments=2)
     part = RunRecord(

@@ -40,6 +40,7 @@ from explorer.optimizations.registry import OPTIMIZATIONS, by_name
 from explorer.results.atomic import check_target
 from explorer.results.bundle import read_bundle
 from explorer.results.report import report
+from explorer.results.runs_csv import read_runs
 from explorer.results.store import Store
 
 CHINESE = catalogue("zh_CN")
@@ -206,6 +207,7 @@ def test_that_mistakes_as_they_are_raised_are_told_in_chinese(tmp_path: Path) ->
         lambda: check_target(tmp_path),
         lambda: check_target(tmp_path / "no" / "file.csv"),
         lambda: read_bundle(tmp_path / "no.zip"),
+        lambda: read_runs(tmp_path / "no.zip", toggles={}),
         lambda: Store(tmp_path / "runs.sqlite").load(7),
         lambda: lab_cases(CPU, quick=True, only=["relu"]),
         lambda: script(RunConfig(workload="generate", levels=(("decoder", "triton"),))),

@@ -32,6 +32,8 @@ from explorer.gui import stored_runs
 from explorer.gui.annotations import Timeline
 from explorer.gui.stored_dialog import StoredDialog
 from explorer.messages import Problem, Reconfigure, RunEnded, SegmentStarted, Stop, WorkerReady
+from explorer.optimizations.registry import baseline_levels
+from explorer.results.export import write_segments
 from explorer.results.log import RunLog, RunRecord
 from explorer.results.ring import SampleColumns
 from explorer.results.sample import Segment
@@ -402,15 +404,56 @@ def test_that_runs_travel_in_a_bundle(
     window = bench.open("--store", str(tmp_path / "elsewhere.sqlite"))
     dialog = opened(bench)
     assert bench.find(QLabel, "stored_count").text().startswith("No run is stored yet")
-    bench.find(QAction, "import_bundle_action").trigger()
+    bench.find(QAction, "import_runs_action").trigger()
     bench.until(lambda: column(dialog, 10) == ["out.zip"])
     dialog.close()
+
+
+def test_that_the_runs_of_a_csv_from_another_machine_are_taken_in_and_shown(
+    bench: Bench, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(dataclasses.replace(TRAIN, device="cuda:0"))
+    file = tmp_path / "theirs.csv"
+    write_segments(file, [run], toggles=baseline_levels())
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: (str(file), ""))
+    window = bench.open()
+    for _ in range(2):
+        bench.find(QAction, "import_runs_action").trigger()
+        bench.until(lambda: "theirs.csv" in window.messages.text)
+        bench.find(QPushButton, "dismiss_button").click()
+    dialog = opened(bench)
+    assert column(dialog, 10) == ["theirs.csv"], "what is there already does not come twice"
+    assert (column(dialog, 6), column(dialog, 7)) == (["40"], ["10.2k"])
+    bench.find(QPushButton, "stored_show").click()
+    bench.until(lambda: "no curves" in window.messages.text)
+    assert "Measured on Big GPU: its speed does not compare" in window.messages.text
+    assert rows(bench) == [("1.1", "changed"), ("1.2", "completed")]
+    bench.find(QTableView, "runs_table").selectRow(1)
+    window.panels.overview.reword()
+    assert "did not" not in window.panels.diagnosis.findChild(QLabel, "diagnosis_unknown").text()
+    dialog.close()
+
+
+def test_that_a_wrong_csv_is_told_and_changes_nothing(
+    bench: Bench, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(path, run_of())
+    file = tmp_path / "wrong.csv"
+    write_segments(file, [run_of(), dataclasses.replace(run_of(), run_id=2)], toggles=baseline_levels())
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:-1], lines[-1].replace("completed", "done")]))
+    monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: (str(file), ""))
+    window = bench.open()
+    bench.find(QAction, "import_runs_action").trigger()
+    bench.until(lambda: window.messages.severity == "problem")
+    assert "row 5: outcome is 'done'" in window.messages.text
+    assert outcomes(path) == ["completed"], "the good rows did not come in either"
 
 
 def test_that_an_import_that_fails_is_told(bench: Bench, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_args: ("/nowhere/out.zip", ""))
     window = bench.open()
-    bench.find(QAction, "import_bundle_action").trigger()
+    bench.find(QAction, "import_runs_action").trigger()
     bench.until(lambda: window.messages.severity == "problem")
     assert "/nowhere/out.zip cannot be read" in window.messages.text
 
