@@ -136,10 +136,11 @@ def _rounds(session: Session, count: int) -> list[float]:
 
 @contextmanager
 def _marked(blocks: Any) -> Iterator[None]:
-    """While entered, each block leaves a mark in the trace when its forward begins, at its first layer norm.
+    """While entered, each block leaves a mark in the trace in its forward, where its attention ends in a projection.
 
-    Only when it begins: checkpointing abandons a recomputed forward once it has what it needs. At the norm and not at
-    the block itself, whose forward a decoder of our own does not call.
+    No later: checkpointing abandons a recomputed forward once it has what it needs, and it needs what follows this. Not
+    at the block itself, whose forward a decoder of our own does not call, nor at a norm, which a block of our own does
+    not.
     """
 
     def marking(index: int) -> Any:
@@ -149,7 +150,7 @@ def _marked(blocks: Any) -> Iterator[None]:
 
         return mark
 
-    handles = [block.ln_1.register_forward_pre_hook(marking(index)) for index, block in enumerate(blocks)]
+    handles = [block.attn.c_proj.register_forward_pre_hook(marking(index)) for index, block in enumerate(blocks)]
     try:
         yield
     finally:

@@ -77,7 +77,7 @@ class Profile:
     attention_masks: int = 0
     """Calls of a fused attention operator that were given a mask."""
     block_forwards: tuple[int, ...]
-    """How often each transformer block's forward began."""
+    """How often each transformer block's forward came to the end of its attention."""
     triton_kernels: tuple[str, ...] = ()
     """Those of this project's own Triton kernels that ran."""
     tf32_allowed: bool = False

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 import pytest
 import torch
 from toggle_bench import (
+    INTERPRETED,
+    ON_CPU,
     config_with,
     loss_and_gradients,
     operators,
@@ -67,6 +69,23 @@ def test_that_a_recomputed_block_drops_the_same_activations() -> None:
     for loss, gradients in results[1:]:
         assert loss == results[0][0]
         assert torch.equal(gradients, results[0][1])
+
+
+STEPS = [(name, level) for w, name, level in ON_CPU + INTERPRETED if w == "train" and name != "checkpointing"]
+
+
+@pytest.mark.parametrize(("name", "level"), [*STEPS, ("linear", "fp8")])
+def test_that_blocks_of_every_level_can_be_recomputed_to_the_same_gradients(name: str, level: str) -> None:
+    plain = config_with(name, level, init_scale=128.0)
+    results = []
+    for checkpointing in ("off", "all"):
+        run = run_of(small_gpt2(), registry.with_level(plain, "checkpointing", checkpointing))
+        with ExitStack() as stack:
+            registry.enter(stack, run)
+            results.append(loss_and_gradients(run, tokens(2, 24)))
+    (loss, gradients), (again_loss, again) = results
+    assert again_loss == loss
+    assert torch.equal(again, gradients)
 
 
 # ---- dropout

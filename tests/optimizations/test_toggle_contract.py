@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from toggle_bench import (
-    CPU,
+    CASES,
+    INTERPRETED,
+    ON_CPU,
     config_with,
     decoded_logits,
     device_info,
@@ -25,15 +27,6 @@ from transformers import DynamicCache
 from explorer.config import RunConfig
 from explorer.optimizations import registry
 from explorer.optimizations.base import Run
-
-CASES = [
-    (w, o.name, level.id)
-    for o in registry.OPTIMIZATIONS
-    for level in o.levels[1:]
-    for w in o.workloads
-    if w in level.workloads
-]
-ON_CPU = [case for case in CASES if registry.by_name(case[1]).unavailable(case[2], CPU) is None]
 
 
 def of_workload(workload: str, cases: list[tuple[str, str, str]]) -> list[tuple[str, str]]:
@@ -73,7 +66,7 @@ def assert_restored(config: RunConfig, device: str, model: Any) -> None:
 EVERYTHING = {"precision": "fp16", "dropout": "off", "attention": "sdpa", "gelu": "torch", "checkpointing": "all"}
 
 
-@pytest.mark.parametrize(("workload", "name", "level"), ON_CPU)
+@pytest.mark.parametrize(("workload", "name", "level"), ON_CPU + INTERPRETED)
 def test_that_leaving_a_toggle_restores_everything_also_after_an_exception(
     workload: str, name: str, level: str
 ) -> None:

@@ -125,6 +125,23 @@ def test_that_the_profile_holds_what_the_model_is_known_to_do(base: RunConfig, t
     assert generated.operator_count("aten::addmm") == 5 * 8
 
 
+OWN = ("layer_norm-residual", "qkv_gradient-joined", "gelu-triton_bias")
+
+
+@pytest.mark.parametrize("levels", [("layer_norm-triton",), OWN], ids=len)
+def test_that_the_forward_of_blocks_is_seen_through_kernels_of_our_own(
+    base: RunConfig, levels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "WARM_UP_ROUNDS", 1)
+    monkeypatch.setattr(proof, "TIMED_ROUNDS", 1)
+    config = at(base, "checkpointing", "alternate")
+    for name, level in (each.split("-") for each in levels):
+        monkeypatch.setattr(registry.by_name(name), "unavailable", lambda level, device: None)
+        config = registry.with_level(config, name, level)
+    profile = profile_here(registry.with_level(config, "dropout", "off"), CPU)
+    assert profile.block_forwards == (2, 1)
+
+
 def test_that_a_toggle_that_did_nothing_is_flagged(base: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attention, "applied", lambda self, run, level: nullcontext())
     config = at(base, "attention", "sdpa")

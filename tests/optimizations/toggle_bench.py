@@ -26,6 +26,23 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CPU = DeviceInfo(id="cpu", kind="cpu", name="CPU", total_memory_bytes=0, triton_problem="no CUDA device")
 
 
+CASES = [
+    (w, o.name, level.id)
+    for o in registry.OPTIMIZATIONS
+    for level in o.levels[1:]
+    for w in o.workloads
+    if w in level.workloads
+]
+"""Workload, toggle and level, of all that change anything."""
+ON_CPU = [case for case in CASES if registry.by_name(case[1]).unavailable(case[2], CPU) is None]
+INTERPRETED = [
+    (w, name, level)
+    for w, name, level in CASES
+    if w == "train" and (registry.by_name(name).unavailable(level, CPU) or "").startswith("Triton kernels need")
+]
+"""Those whose kernels Triton's interpreter runs here."""
+
+
 def device_info(device: str) -> DeviceInfo:
     """What the toggles are told of ``device``, asked of torch directly."""
     if device == "cpu":
