@@ -93,6 +93,10 @@ class Recorder:
         """Keep what ``event`` says of a run that was begun here."""
         self.ask(lambda store: self._take(event))
 
+    def mark(self, run_id: int, text: str) -> None:
+        """Keep that ``text`` befell this run, which was begun here, after the steps taken so far."""
+        self.ask(lambda store: self._log.mark(run_id, text) if self._log.begun(run_id) else None)
+
     def end_comparison(self, comparison: ComparisonRecord) -> None:
         """Close this comparison, which was begun here and has all its blocks; its floor is taken as it is now."""
         uid, ended_by = comparison.uid, comparison.ended_by

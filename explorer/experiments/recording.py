@@ -26,7 +26,7 @@ from explorer.messages import (
     WorkerLost,
     WorkerReady,
 )
-from explorer.results.log import RunLog
+from explorer.results.log import Failure, RunLog
 
 
 def record(log: RunLog, event: Event) -> None:
@@ -52,7 +52,8 @@ def record(log: RunLog, event: Event) -> None:
             if problem is None:
                 log.end(event.run_id, event.outcome)
             else:
-                log.end(event.run_id, event.outcome, str(problem), problem.ways_out)
+                parts = Failure(what=problem.what, why=problem.why, remedy=problem.remedy)
+                log.end(event.run_id, event.outcome, str(problem), problem.ways_out, parts)
         case WorkerLost():
             # It can no longer say that its run ended.
             for run in log.runs:

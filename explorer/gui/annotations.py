@@ -48,9 +48,10 @@ class Timeline:
         if changes:
             self._texts[index] = ", ".join(change.replace(" -> ", " → ") for change in changes)
 
-    def mark(self, text: str) -> None:
-        """Set a marker at the last step taken in."""
-        self.markers.append(Marker(time_s=self._last_s, text=text))
+    def mark(self, text: str, at_s: float | None = None) -> None:
+        """Set a marker at this time of the run, in seconds, or at the last step taken in."""
+        self.markers.append(Marker(time_s=self._last_s if at_s is None else at_s, text=text))
+        self.markers.sort(key=lambda marker: marker.time_s)
 
     def add(self, sample: Sample) -> None:
         """Take in the next step."""

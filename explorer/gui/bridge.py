@@ -247,6 +247,11 @@ class Bridge(QObject):
         if self._worker is not None:
             self._worker.send(command)
 
+    def mark(self, run_id: int, text: str) -> None:
+        """Keep with the run that ``text`` befell it after its last step."""
+        self._log.mark(run_id, text)
+        self._recorder.mark(run_id, text)
+
     def end_pause(self, run_id: int) -> None:
         """Call off what the run pauses, or is to pause, for; the run goes on."""
         if self._worker is not None:

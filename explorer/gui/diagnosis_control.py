@@ -69,7 +69,6 @@ class DiagnosisControl(QObject):
         self._newest: int | None = None
         self._chosen: tuple[int, int] | None = None
         """The row that was selected since the newest run began."""
-        self._problems: dict[int, Problem] = {}
         self._profiles: dict[RunConfig, Profile] = {}
         """By the configuration as it ran, its device resolved."""
         self._looking: Verify | None = None
@@ -157,8 +156,6 @@ class DiagnosisControl(QObject):
             self.refresh()
 
     def _run_ended(self, event: RunEnded) -> None:
-        if event.problem is not None:
-            self._problems[event.run_id] = event.problem
         self.refresh()
 
     def _progress(self, event: Progress) -> None:
@@ -218,17 +215,18 @@ class DiagnosisControl(QObject):
         return Shown(heading=heading, cards=cards, unknown="\n".join(unknown))
 
     def _card(self, finding: Finding, found: Diagnosis, record: RunRecord, part: SegmentRecord | None) -> Card:
-        problem = self._problems.get(record.run_id) if finding.cause == "failed" else None
-        if problem is not None:
-            text = f"{from_below(problem.what)}: {from_below(problem.why)}"
-            cure = from_below(problem.remedy)
+        failure = record.failure if finding.cause == "failed" else None
+        why = ""
+        if failure is not None:
+            text, why, cure = (from_below(part) for part in (failure.what, failure.why, failure.remedy))
         else:
             text = finding.told(tr) if finding.values else from_below(finding.words)
             cure = tr(CURES[finding.cause])
         ran = record.config if part is None else part.config
         offers = self._for_failure(record.ways_out) if finding.cause == "failed" else self._for_cause(finding, ran)
         norms = found.norms if finding.cause == "loss" else ()
-        return Card(cause=finding.cause, text=_sentence(text), cure=cure, offers=tuple(offers), norms=norms)
+        text, why = _sentence(text), _sentence(why)
+        return Card(cause=finding.cause, text=text, why=why, cure=cure, offers=tuple(offers), norms=norms)
 
     def _for_failure(self, ways: WaysOut) -> list[Offer]:
         offers = []

@@ -41,6 +41,9 @@ class Card:
 
     cause: Cause
     text: str
+    """What was found; of a failure, what happened."""
+    why: str = ""
+    """Of a failure whose parts are known."""
     cure: str = ""
     offers: tuple[Offer, ...] = ()
     norms: Norms = ()
@@ -183,6 +186,8 @@ class _CardView(QFrame):
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         if severe:
             self._text.setProperty("severity", "problem" if card.cause == "failed" else "warning")
+        self._why = _words(f"why_{card.cause}", "")
+        self._why.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._cure = _words(f"cure_{card.cause}", "muted")
         self._norms = NormsPlot() if card.norms else None
         self._next = _words(f"next_{card.cause}", "small")
@@ -192,6 +197,7 @@ class _CardView(QFrame):
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(4)
         column.addWidget(self._text)
+        column.addWidget(self._why)
         column.addWidget(self._cure)
         if self._norms is not None:
             column.addWidget(self._norms)
@@ -207,6 +213,8 @@ class _CardView(QFrame):
     def show_card(self, card: Card) -> None:
         """Show ``card``, which is of this view's kind."""
         self._text.setText(card.text)
+        self._why.setText(card.why)
+        self._why.setVisible(bool(card.why))
         self._cure.setText(card.cure)
         self._cure.setVisible(bool(card.cure))
         if self._norms is not None:

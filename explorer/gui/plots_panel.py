@@ -14,6 +14,7 @@ from explorer.config import RunConfig
 from explorer.gui.annotations import Timeline
 from explorer.gui.axes import time_end
 from explorer.gui.controls import ElidedLabel
+from explorer.gui.language import tr
 from explorer.gui.loss_pane import LossPane
 from explorer.gui.memory_pane import MemoryPane
 from explorer.gui.palette import theme
@@ -170,7 +171,11 @@ class PlotsPanel(QWidget):
         self.begin_run(run_id, config)
         for kept in record.segments:
             self._timeline.name_segment(kept.segment.index, kept.segment.changes)
-        self._timeline.add_columns(record.columns.columns())
+        columns = record.columns.columns()
+        self._timeline.add_columns(columns)
+        for mark in record.marks:
+            before = columns["step"] <= mark.after_step
+            self._timeline.mark(tr(mark.text), at_s=float(columns["time_s"][before].max(initial=0.0)))
         self.memory.set_cpu(config.device == "cpu")
         if record.environment is not None:
             with contextlib.suppress(ValueError):  # a device that was asked for and was not there

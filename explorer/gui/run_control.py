@@ -12,7 +12,7 @@ from explorer.config import RunConfig
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
 from explorer.gui.intent import Intent, changed_fields
-from explorer.gui.language import from_below, tr
+from explorer.gui.language import from_below, later, tr
 from explorer.gui.message_bar import MessageBar, problem_words
 from explorer.gui.panels import Panels
 from explorer.gui.run_bar import LOCKED_IN_RUN
@@ -24,6 +24,8 @@ from explorer.results.environment import DeviceInfo, Environment
 from explorer.results.sample import Sample
 
 TABLE_EVERY_MS = 250
+PAUSED = later("pause: profile")
+"""Kept with the run as it is here, and said in the language of the moment."""
 # Beside what the bar locks: a prompt and a first loss scale are used once, when a run begins.
 FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale", "sample_every"}
 # A new segment, which compiles anew, is too much for a training run whose samples alone would change.
@@ -246,7 +248,8 @@ class RunControl(QObject):
         """Say in the window itself that no steps come, and why."""
         if not self._paused:
             self._paused = True
-            self._panels.plots.mark(tr("pause: profile"))
+            self._bridge.mark(self._run_id, PAUSED)
+            self._panels.plots.mark(tr(PAUSED))
             self._panels.status.show_state("paused")
         self._panels.plots.show_progress(tr("Paused for a profile: {activity}", activity=hints.progress(event)))
 

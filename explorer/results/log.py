@@ -32,6 +32,25 @@ class SegmentRecord:
     """What its steps came to, where they did not come along: of a run from a CSV."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that befell a run between two steps and changed none of its settings, such as a pause."""
+
+    after_step: int
+    """The last step before it; -1: before the first."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a run failed, its parts told apart; the run's ``problem`` is all of it in one text."""
+
+    what: str
+    why: str
+    remedy: str = ""
+    """What to do; empty where nothing is known."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RunRecord:
     """One run: what was asked for, where it ran, its segments, samples and text, and how it ended."""
@@ -47,8 +66,12 @@ class RunRecord:
     outcome: Outcome = "running"
     problem: str | None = None
     """Why it failed, fit to be read; None where it did not."""
+    failure: Failure | None = None
+    """The same in its parts; None as well where only the text is known."""
     ways_out: WaysOut = NONE_KNOWN
     """What would have avoided that."""
+    marks: list[Mark] = field(default_factory=list)
+    """Oldest first."""
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Tells the run from any other, on whatever machine."""
     started_at: str = field(default_factory=lambda: datetime.now().astimezone().isoformat(timespec="seconds"))
@@ -113,7 +136,7 @@ class RunRecord:
 
     def as_of_now(self) -> RunRecord:
         """A copy that shares nothing that changes, for another thread."""
-        lists: dict[str, Any] = {name: list(getattr(self, name)) for name in ("segments", "pieces", "notes")}
+        lists: dict[str, Any] = {name: list(getattr(self, name)) for name in ("segments", "pieces", "notes", "marks")}
         copy = dataclasses.replace(self, **lists, _dropped=dict(self._dropped), _summaries={})
         copy.columns.extend(self.columns.columns())
         return copy
@@ -215,17 +238,24 @@ class RunLog:
         """Keep what was seen of the machine."""
         self.run(run_id).notes.append(text)
 
+    def mark(self, run_id: int, text: str) -> None:
+        """Keep that ``text`` befell the run after the last step that it has shown."""
+        record = self.run(run_id)
+        steps = record.columns.column("step")
+        record.marks.append(Mark(after_step=int(steps[-1]) if len(steps) else -1, text=text))
+
     def end(
         self,
         run_id: int,
         outcome: Literal["completed", "stopped", "failed"],
         problem: str | None = None,
         ways_out: WaysOut = NONE_KNOWN,
+        failure: Failure | None = None,
     ) -> None:
         """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""
         record = self.run(run_id)
         if record.outcome == "running":
-            record.outcome, record.problem, record.ways_out = outcome, problem, ways_out
+            record.outcome, record.problem, record.ways_out, record.failure = outcome, problem, ways_out, failure
 
     def set_environment(self, environment: Environment) -> None:
         """Keep where runs run: those that follow, and those begun before the worker could say."""

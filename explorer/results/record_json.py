@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from explorer.config import RunConfig
 from explorer.results.environment import DeviceInfo, Environment, Finding
 from explorer.results.environment_text import to_dict
-from explorer.results.log import Outcome, RunRecord, SegmentRecord
+from explorer.results.log import Failure, Mark, Outcome, RunRecord, SegmentRecord
 from explorer.results.sample import Segment
 from explorer.results.statistics import SegmentSummary
 from explorer.results.ways_out import ways_out_from_dict, ways_out_to_dict
@@ -28,7 +28,9 @@ def record_to_dict(record: RunRecord) -> dict[str, Any]:
         "outcome": record.outcome,
         "problem": record.problem,
         "ways_out": ways_out_to_dict(record.ways_out),
+        "failure": failure_to_dict(record.failure),
         "notes": list(record.notes),
+        "marks": marks_to_list(record.marks),
     }
 
 
@@ -53,13 +55,31 @@ def record_from_dict(values: Mapping[str, Any], *, run_id: int) -> RunRecord:
             outcome=values["outcome"],
             problem=values["problem"],
             ways_out=ways_out_from_dict(values.get("ways_out", {})),
+            failure=_failure(values.get("failure", {})),
             notes=[str(note) for note in values.get("notes", ())],
+            marks=[Mark(after_step=int(step), text=str(text)) for step, text in values.get("marks", ())],
             pieces=[str(values["text"])],
         )
     except KeyError as error:
         raise ValueError(f"the run lacks {error}") from error
     except (TypeError, AttributeError) as error:
         raise ValueError(f"the run cannot be read: {error}") from error
+
+
+def failure_to_dict(failure: Failure | None) -> dict[str, str]:
+    """Its parts by name; empty: none."""
+    return {} if failure is None else dataclasses.asdict(failure)
+
+
+def _failure(values: Mapping[str, Any]) -> Failure | None:
+    if not values:
+        return None
+    return Failure(what=str(values["what"]), why=str(values["why"]), remedy=str(values["remedy"]))
+
+
+def marks_to_list(marks: Sequence[Mark]) -> list[list[Any]]:
+    """The last step before each, and its text."""
+    return [[mark.after_step, mark.text] for mark in marks]
 
 
 def segment_to_dict(kept: SegmentRecord) -> dict[str, Any]:

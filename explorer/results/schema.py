@@ -29,7 +29,7 @@ _TYPES: Mapping[type[np.generic], str] = {
 }
 
 
-ADDED: Mapping[str, str] = {"notes": "[]", "ways_out": "{}"}
+ADDED: Mapping[str, str] = {"notes": "[]", "ways_out": "{}", "failure": "{}", "marks": "[]"}
 """Columns of runs that a file made before them lacks, with what stands in them then: JSON."""
 
 

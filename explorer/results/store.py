@@ -20,7 +20,7 @@ from explorer.results.environment_text import to_dict
 from explorer.results.export import device_name
 from explorer.results.log import RunRecord
 from explorer.results.numbers import in_ranges
-from explorer.results.record_json import record_from_dict, segment_to_dict
+from explorer.results.record_json import failure_to_dict, marks_to_list, record_from_dict, segment_to_dict
 from explorer.results.sample_rows import read_samples, write_samples
 from explorer.results.schema import ADDED, lacking
 from explorer.results.stored import LOST, Listing, StoredComparison, as_of_now, list_comparisons, list_runs
@@ -243,7 +243,7 @@ class Store:
         latest = record.segments[-1].config if record.segments else record.config
         self._connection.execute(
             "UPDATE runs SET seen_at = ?, reference = ?, environment = ?, device_name = ?, outcome = ?, problem = ?,"
-            " samples = ?, notes = ?, ways_out = ? WHERE id = ?",
+            " samples = ?, notes = ?, ways_out = ?, failure = ?, marks = ? WHERE id = ?",
             (
                 time.time(),
                 json.dumps(record.reference.to_dict()),
@@ -254,6 +254,8 @@ class Store:
                 listed,
                 json.dumps(record.notes),
                 json.dumps(ways_out_to_dict(record.ways_out)),
+                json.dumps(failure_to_dict(record.failure)),
+                json.dumps(marks_to_list(record.marks)),
                 run,
             ),
         )

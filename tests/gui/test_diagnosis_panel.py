@@ -117,7 +117,8 @@ def test_that_a_batch_too_large_shows_cause_cure_and_both_ways_out(shown: Bench)
         batch=48,
     )
     shown.say(RunEnded(run_id=start.run_id, outcome="failed", problem=problem))
-    assert texts(shown, "finding_failed")["finding_failed"] == "Out of memory: batch 512 x 1024 tokens does not fit."
+    assert texts(shown, "finding_failed")["finding_failed"] == "Out of memory."
+    assert texts(shown, "why_failed")["why_failed"] == "Batch 512 x 1024 tokens does not fit."
     assert texts(shown, "cure_failed")["cure_failed"] == problem.remedy
     assert list(texts(shown, "try_")) == ["try_batch", "try_checkpointing"]
     shown.find(QPushButton, "try_batch").click()

@@ -25,7 +25,7 @@ def test_that_ten_thousand_runs_are_listed_in_under_a_second(bench: Bench, tmp_p
     with store:
         rest = (
             "started_at, seen_at, config, reference, outcome, problem, samples, device_name, origin, environment, "
-            "notes, ways_out"
+            "notes, ways_out, failure, marks"
         )
         store.execute(f"INSERT INTO runs SELECT i, uid || i, {rest} FROM {numbers}, runs WHERE id = 1")
         rest = "position, content, config, summary"

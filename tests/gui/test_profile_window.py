@@ -19,6 +19,7 @@ from explorer.gui import speech
 from explorer.gui.language import catalogue
 from explorer.messages import Problem, ProfileSteps, Progress, RunEnded, StepsProfiled, Stop, WorkerLost
 from explorer.results.kernel_kinds import KINDS, OTHER
+from explorer.results.log import Mark
 from explorer.results.step_profile import KernelTime, PartTime, StepProfile
 from explorer.results.step_profile_words import ONE_THING, adds_up, dominant
 
@@ -195,6 +196,7 @@ def test_that_the_window_itself_says_that_its_run_pauses_and_marks_the_place(des
     desk.say(steps(start.run_id, 5, 5))
     (marker,) = plots.throughput.plot.annotations.timeline().markers
     assert (marker.time_s, marker.text) == (4 * 0.05, "pause: profile"), "where the last step before it ended"
+    assert desk.window.log.run(start.run_id).marks == [Mark(after_step=4, text="pause: profile")]
     press(desk, "profile_start")
     again = asked(desk, 2)
     desk.say(Progress(run_id=again.run_id, activity="profiling"))

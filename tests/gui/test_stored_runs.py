@@ -31,10 +31,10 @@ from explorer.config import RunConfig
 from explorer.gui import stored_runs
 from explorer.gui.annotations import Timeline
 from explorer.gui.stored_dialog import StoredDialog
-from explorer.messages import Problem, Reconfigure, RunEnded, SegmentStarted, Stop, WorkerReady
+from explorer.messages import Problem, Progress, Reconfigure, RunEnded, SegmentStarted, Stop, WorkerReady
 from explorer.optimizations.registry import baseline_levels
 from explorer.results.export import write_segments
-from explorer.results.log import RunLog, RunRecord
+from explorer.results.log import Failure, RunLog, RunRecord
 from explorer.results.ring import SampleColumns
 from explorer.results.sample import Segment
 from explorer.results.store import Store
@@ -297,13 +297,37 @@ def test_that_a_shown_run_is_in_the_table_on_the_curves_and_can_be_pinned(bench:
     dialog.close()
 
 
+def test_that_a_stored_run_has_its_pause_marked_where_it_was(bench: Bench, path: Path) -> None:
+    window = bench.open()
+    start = bench.start()
+    bench.say(steps(start.run_id, 0, 5))
+    bench.find(QAction, "profile_action").trigger()
+    command = bench.worker.commands[-1]
+    bench.say(Progress(run_id=command.run_id, activity="profiling"))
+    bench.say(RunEnded(run_id=command.run_id, outcome="completed"))
+    bench.say(steps(start.run_id, 5, 5))
+    bench.end(start)
+    window.close()
+    window = bench.open()
+    bench.choose("workload_combo", "train")
+    dialog = opened(bench)
+    show_stored(bench, dialog, 1)
+    bench.until(lambda: bool(window.log.runs))
+    timeline = window.panels.plots.throughput.plot.annotations.timeline()
+    bench.until(lambda: bool(timeline.markers))
+    (marker,) = timeline.markers
+    assert (marker.time_s, marker.text) == (pytest.approx(4 * 0.05), "pause: profile")
+    dialog.close()
+
+
 def test_that_a_stored_failure_is_diagnosed_with_its_ways_out(bench: Bench, path: Path) -> None:
     log = RunLog()
     record = log.begin_run(1, TRAIN)
     log.begin_segment(1, TRAIN, segment())
     log.append(1, made_steps([50.0] * 5))
     ways = WaysOut(flips=(("checkpointing", "all"), ("gone", "on"), ("gelu", "of another version")), batch=2)
-    log.end(1, "failed", "Out of memory: batch 4 does not fit. The largest batch that fits is 2.", ways)
+    failure = Failure(what="Out of memory", why="batch 4 does not fit", remedy="The largest batch that fits is 2.")
+    log.end(1, "failed", "Out of memory: batch 4 does not fit. The largest batch that fits is 2.", ways, failure)
     keep(path, record)
     window = bench.open()
     bench.choose("workload_combo", "train")
@@ -312,7 +336,13 @@ def test_that_a_stored_failure_is_diagnosed_with_its_ways_out(bench: Bench, path
     show_stored(bench, dialog, 1)
     panel = window.panels.diagnosis
     bench.until(lambda: bool(panel.findChildren(QLabel, "finding_failed")))
-    assert "The largest batch that fits is 2" in bench.find(QLabel, "finding_failed").text()
+    told = [bench.find(QLabel, f"{part}_failed") for part in ("finding", "why", "cure")]
+    assert [label.text() for label in told] == [
+        "Out of memory.",
+        "Batch 4 does not fit.",
+        "The largest batch that fits is 2.",
+    ]
+    assert not any(label.isHidden() for label in told)
     offered = [b.objectName() for b in panel.findChildren(QPushButton) if b.objectName().startswith("try_")]
     assert offered == ["try_batch", "try_checkpointing"], "what this version does not know cannot be pressed"
     bench.find(QPushButton, "try_batch").click()

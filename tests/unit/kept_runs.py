@@ -58,6 +58,7 @@ def begun(number: int = 1) -> tuple[RunLog, RunRecord]:
     log.append(number, samples(0, 40))
     log.append_text(number, "Once ")
     log.note(number, "another process holds 3.0 GiB")
+    log.mark(number, "pause: profile")
     return log, record
 
 
@@ -88,6 +89,8 @@ def assert_equal(seen: RunRecord, record: RunRecord) -> None:
         "problem",
         "notes",
         "ways_out",
+        "failure",
+        "marks",
     ):
         assert getattr(seen, name) == getattr(record, name), name
     assert len(seen.columns) == len(record.columns)

@@ -14,7 +14,7 @@ import pytest
 from kept_runs import TOGGLES, assert_equal, begun, compared, samples
 
 from explorer.results.bundle import read_bundle, write_bundle
-from explorer.results.log import RunRecord
+from explorer.results.log import Failure, RunRecord
 from explorer.results.sample import Segment
 from explorer.results.store import Store
 from explorer.results.ways_out import WaysOut
@@ -24,7 +24,13 @@ def two_runs() -> list[RunRecord]:
     log, first = begun(1)
     log.begin_segment(1, first.config, Segment(index=1, first_step=40, changes=("=x",), started_at="2026"))
     log.append(1, samples(40, 11_000, 1))
-    log.end(1, "failed", "+ why: because", WaysOut(flips=(("gelu", "torch"),), batch=4))
+    log.end(
+        1,
+        "failed",
+        "+ why: because",
+        WaysOut(flips=(("gelu", "torch"),), batch=4),
+        Failure(what="+ why", why="because"),
+    )
     second = log.begin_run(5, first.config)
     log.end(5, "stopped")
     return [first, second]

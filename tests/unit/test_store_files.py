@@ -13,6 +13,7 @@ import pytest
 from kept_runs import assert_equal, begun, samples
 
 from explorer.results.database import default_path, file_system
+from explorer.results.log import Failure
 from explorer.results.store import Store
 from explorer.results.ways_out import WaysOut
 
@@ -82,15 +83,18 @@ def test_that_a_file_from_before_there_were_notes_and_ways_out_is_read_and_gone_
     with Store(path) as store:
         store.keep(log.runs)
     connection = sqlite3.connect(path)
-    for name in ("notes", "ways_out"):
+    for name in ("notes", "ways_out", "failure", "marks"):
         connection.execute(f"ALTER TABLE runs DROP COLUMN {name}")
     connection.close()
     record.notes.clear()
+    record.marks.clear()
     with Store(path, read_only=read_only) as store:
         assert_equal(store.load(1), record)
         if not read_only:
             log.note(1, "the clock fell")
-            log.end(1, "failed", "Out of memory: halve the batch.", WaysOut(batch=4))
+            log.mark(1, "pause: profile")
+            failure = Failure(what="Out of memory", why="it was too large", remedy="Halve the batch.")
+            log.end(1, "failed", "Out of memory: halve the batch.", WaysOut(batch=4), failure)
             store.keep(log.runs)
             assert_equal(store.load(1), record)
 
