@@ -52,8 +52,8 @@ def naive_half(module, query, key, value, attention_mask, dropout=0.0, scaling=N
     return (weights @ value).transpose(1, 2), weights
 
 
-def boolean_mask(**options):
-    """True where attended, (B, 1, T, S); made for every call."""
+def boolean_mask(*, mask_function=None, **options):
+    """True where attended, (B, 1, T, S); made for every call, and never asks whether a row holds several texts."""
     return sdpa_mask(**options | {"allow_is_causal_skip": False})
 '''
 """For exported scripts; ``attention_functions.naive_half`` is the one that runs here."""
@@ -319,11 +319,15 @@ model.set_attn_implementation("{level}")
 """,
             )
         setup = 'model.set_attn_implementation("sdpa")'
+        without: tuple[str, ...] = ()
+        if config.workload == "train" and _would_be_masked(level, config):
+            setup = f'AttentionMaskInterface.register("sdpa", lambda **_: None)  # tokens are packed\n{setup}'
+            without = ("from transformers import AttentionMaskInterface",)
         backends = (FORCED[level],) if level in FORCED else UNPLANNED if config.workload == "generate" else ()
         if not backends:
-            return Snippet(setup=setup)
+            return Snippet(imports=without, setup=setup)
         return Snippet(
-            imports=("from torch.nn.attention import SDPBackend, sdpa_kernel",),
+            imports=(*without, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
             setup=f"{setup}\nkernels = [{', '.join(f'SDPBackend.{name}' for name in backends)}]",
             around=("sdpa_kernel(kernels)",),
         )
@@ -381,6 +385,14 @@ model.set_attn_implementation("{level}")
             yield
         finally:
             run.model.set_attn_implementation(before)
+
+
+def _would_be_masked(level: str, config: RunConfig) -> bool:
+    """Whether transformers would give SDPA a mask in training that it has not here: it makes one where torch.compile
+    traces it and (5.17) where a CUDA graph is recorded. Here ``sdpa`` is given one in the first case alone.
+    """
+    recorded, traced = config.level("cuda_graph") is not None, config.level("compile") == "model"
+    return (recorded or traced) if level in FORCED else recorded and not traced
 
 
 def _multiple(level: str, config: RunConfig) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AttentionMaskInterface
 
 from explorer.cli import _parser
 from explorer.cli_config import config_from
@@ -53,8 +54,11 @@ def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def flags() -> Iterator[None]:
     """A script is a process of its own, and sets what it likes."""
     before = torch.backends.cuda.matmul.fp32_precision
+    masks = dict(AttentionMaskInterface._global_mapping)
     yield
     torch.backends.cuda.matmul.fp32_precision = before
+    AttentionMaskInterface._global_mapping.clear()
+    AttentionMaskInterface._global_mapping.update(masks)
 
 
 def asked(folder: Path, optimization: Optimization, level: str, **fields: object) -> RunConfig:
@@ -107,6 +111,45 @@ def test_that_a_training_script_has_the_losses_of_the_engine(
 ) -> None:
     config = asked(folder, optimization, level, device=device.id)
     skip_what_cannot_run(optimization, config, device)
+    assert_same_losses(config, device, tmp_path, monkeypatch)
+
+
+MASKLESS = [
+    {"attention": "sdpa", "compile": "blocks", "cuda_graph": "on"},
+    {"attention": "flash", "compile": "model", "precision": "bf16"},
+    {"attention": "flash", "cuda_graph": "on", "precision": "bf16"},
+]
+"""transformers would make a mask for them: blocks would be compiled within a recording, and flash takes none."""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "levels",
+    [*MASKLESS, {"attention": "naive_half", "compile": "blocks", "cuda_graph": "on", "precision": "bf16"}],
+    ids=str,
+)
+def test_that_the_masks_of_a_script_can_be_compiled_and_recorded(
+    levels: dict[str, str], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = environment().device("cuda:0")
+    config = asked(folder, registry.by_name("dropout"), "off", device=device.id)
+    for name, level in levels.items():
+        config = registry.with_level(config, name, level)
+    assert not registry.problems(config, device)
+    assert_same_losses(config, device, tmp_path, monkeypatch)
+
+
+MASK = 'AttentionMaskInterface.register("sdpa", lambda **_: None)'
+
+
+def test_that_scripts_leave_out_the_mask_only_where_transformers_would_make_one() -> None:
+    for levels in MASKLESS:
+        assert MASK in script(RunConfig(levels=tuple(levels.items())))
+    for levels in ({"attention": "sdpa"}, {"attention": "sdpa", "compile": "model", "cuda_graph": "on"}):
+        assert MASK not in script(RunConfig(levels=tuple(levels.items())))
+
+
+def assert_same_losses(config: RunConfig, device: DeviceInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = ran(config, tmp_path, monkeypatch, "--steps", str(STEPS))
     losses = [float(found) for found in re.findall(r"loss (\S+)", printed)]
     with opened(config, device) as session:
