@@ -29,7 +29,8 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
         connection.execute("BEGIN")
         connection.execute(
             f"INSERT INTO runs SELECT i, uid || i, started_at, seen_at, json_set(config, '$.seed', i % 1000),"
-            " reference, 'completed', problem, samples, device_name, origin, environment, notes, ways_out, failure, marks"
+            " reference, 'completed', problem, samples, device_name, origin, environment, notes, ways_out, failure,"
+            " marks"
             f" FROM ({count} SELECT i FROM n), runs WHERE id = 1",
             (RUNS,),
         )
