@@ -198,7 +198,9 @@ def _run(args: argparse.Namespace) -> int:
             raise ValueError("--save is for training: generation changes no weights")
         check_new_folder(args.save)
     log = RunLog()
-    screen = _Screen(args, total=steps * (1 + len(then)) if train else config.max_new_tokens)
+    several = not train and len(config.prompts) > 1
+    total = steps * (1 + len(then)) if train else config.max_new_tokens
+    screen = _Screen(args, total=total, several=several)
 
     recorder = cli_store.recorder(args)
 
@@ -251,10 +253,12 @@ def _run(args: argparse.Namespace) -> int:
 class _Screen:
     """Progress on standard error (a bar on a terminal), generated text on standard output."""
 
-    def __init__(self, args: argparse.Namespace, *, total: int) -> None:
+    def __init__(self, args: argparse.Namespace, *, total: int, several: bool) -> None:
+        """``several``: texts of several prompts."""
         from tqdm import tqdm
 
-        self._stream_text = not args.json
+        # Several texts that come together could not be told apart; they are printed when all are there.
+        self._stream_text = not args.json and not several
         unit = "token" if args.workload == "generate" else "step"
         self._bar = tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
 
@@ -306,6 +310,7 @@ def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored
             "outcome": ended.outcome,
             "problem": problem,
             "text": text,
+            "texts": [] if record_of_run is None else list(record_of_run.texts),
             "segments": rows,
             "diagnosis": found,
         }
@@ -313,6 +318,8 @@ def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored
         return
     out = sys.stdout
     if args.workload == "generate":
+        if record_of_run is not None and record_of_run.by_prompt:
+            print(record_of_run.text, end="")
         print(flush=True)  # ends the text's last line
         out = sys.stderr
     for index, row in enumerate(rows):

@@ -31,6 +31,8 @@ CHECKS_ID = 3
 
 def run(args: argparse.Namespace, arms: Arms) -> int:
     """Have both write and return the exit status: 0, 1 failed, 2 wrong request, 130 ended by Ctrl-C."""
+    if arms[0].more_prompts:
+        raise ValueError(f"compare has both continue one prompt, and there are {len(arms[0].prompts)}")
     arms = alike(arms)
     log = RunLog()
     recorder = cli_store.recorder(args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from pathlib import Path
 from typing import get_args
 
 from explorer.config import LIMITS, RunConfig, Weights, Workload
@@ -27,14 +28,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         "weights": ("random, bundled (mini) or pretrained (a folder, or the Hub's cache)", get_args(Weights)),
         "device": ("auto, cpu, cuda or cuda:N", None),
         "text": ("python, wikitext-2, or a text file", None),
-        "prompt": ("what generation, and each sample of training, begins with", None),
     }
-    also = {"prompt": ("--sample-prompt",)}
     by_workload = {"batch": "8 in training, 1 in generation", "weights": "random; bundled where mini generates"}
     for field in dataclasses.fields(RunConfig):
-        if field.name in ("levels", "stop"):
+        if field.name in ("levels", "stop", "prompt", "more_prompts"):
             continue
-        options = (option(field.name), *also.get(field.name, ()))
         help_text, choices = words.get(field.name, ("", None))
         if field.name in LIMITS:
             low, high = LIMITS[field.name]
@@ -43,13 +41,25 @@ def add_config(parser: argparse.ArgumentParser) -> None:
                 help_text = f"training writes a text each so many steps, {help_text}; 0: none"
         default = by_workload.get(field.name, str(field.default).strip())
         parser.add_argument(
-            *options,
+            option(field.name),
             dest=field.name,
             type=type(field.default),
             choices=choices,
             default=None if field.name in by_workload else field.default,
             help=f"{help_text} (default {default})",
         )
+    parser.add_argument(
+        *("--prompt", "--sample-prompt"),
+        dest="prompt",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="what generation, and each sample of training, begins with; repeat for more, which a batch takes by turns "
+        f"(default {RunConfig().prompt.strip()})",
+    )
+    parser.add_argument(
+        "--prompts", type=Path, metavar="FILE", help="a text file whose lines are prompts, besides those of --prompt"
+    )
     parser.add_argument(
         "--stop", action="append", default=[], metavar="STRING", help="end the text before it; repeat for more"
     )
@@ -76,10 +86,16 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     Raises:
         ValueError: a value, toggle or level that is not allowed.
     """
-    values = {f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name != "levels"}
+    values = {
+        f.name: getattr(args, f.name) for f in dataclasses.fields(RunConfig) if f.name not in ("levels", "more_prompts")
+    }
     values["stop"] = tuple(values["stop"])
+    values["prompt"], *more = _prompts(args)
+    values["more_prompts"] = tuple(more)
     if values["batch"] is None:
-        values["batch"] = 8 if args.workload == "train" else 1
+        values["batch"] = 8 if args.workload == "train" else 1 + len(more)
+    elif args.workload == "generate" and values["batch"] <= len(more):
+        raise ValueError(f"--batch is {values['batch']}; {1 + len(more)} prompts need as many sequences")
     if values["weights"] is None:
         values["weights"] = "bundled" if args.workload == "generate" and args.model == "mini" else "random"
     config = RunConfig(**values)
@@ -92,6 +108,19 @@ def config_from(args: argparse.Namespace) -> RunConfig:
     for setting in args.levels:
         config = changed(config, setting)
     return config
+
+
+def _prompts(args: argparse.Namespace) -> list[str]:
+    prompts = list(args.prompt)
+    if args.prompts is not None:
+        try:
+            lines = args.prompts.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--prompts {args.prompts} cannot be read: {error}") from error
+        prompts += [line for line in lines if line.strip()]
+        if not prompts:
+            raise ValueError(f"--prompts {args.prompts} has no prompt in it")
+    return prompts or [RunConfig().prompt]
 
 
 def _device(name: str) -> DeviceInfo:

@@ -30,6 +30,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 LEAST_TEMPERATURE = 1e-6
 """But for 0. Logits divided by less could pass float32's largest number, and NaN would choose the token."""
 MOST_STOPS = 16
+MOST_PROMPTS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,8 @@ class RunConfig:
     sample_every: int = 0
     """In training: steps after which the model writes a text from the prompt, again and again; 0: never."""
     prompt: str = "def "
+    more_prompts: tuple[str, ...] = ()
+    """In generation: the batch's sequences begin with ``prompt`` and these by turns; see ``prompts``."""
     max_new_tokens: int = 128
     temperature: float = 0.8
     """0 picks the likeliest token (greedy)."""
@@ -102,10 +105,20 @@ class RunConfig:
         if len(self.stop) > MOST_STOPS:
             raise ValueError(f"stop has {len(self.stop)} strings; allowed: {MOST_STOPS} at most")
         object.__setattr__(self, "stop", tuple(self.stop))
+        if not isinstance(self.more_prompts, (tuple, list)) or not all(isinstance(p, str) for p in self.more_prompts):
+            raise ValueError(f"more_prompts is {self.more_prompts!r}; it must be strings")
+        if len(self.more_prompts) >= MOST_PROMPTS:
+            raise ValueError(f"there are {len(self.more_prompts) + 1} prompts; allowed: {MOST_PROMPTS} at most")
+        object.__setattr__(self, "more_prompts", tuple(self.more_prompts))
         names = [name for name, _ in self.levels]
         if len(set(names)) != len(names):
             raise ValueError(f"a toggle is set twice: {', '.join(names)}")
         object.__setattr__(self, "levels", tuple(sorted((str(n), str(v)) for n, v in self.levels)))
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """Those that sequences begin with: sequence i with the (i mod their number)th. Each one's text is shown."""
+        return (self.prompt, *self.more_prompts)[: self.batch]
 
     def level(self, name: str) -> str | None:
         """The level asked for of toggle ``name``, or None where it is left at its first."""
@@ -122,6 +135,7 @@ class RunConfig:
         """Plain JSON types; ``from_dict`` reads it back."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         values["stop"] = list(self.stop)
+        values["more_prompts"] = list(self.more_prompts)
         values["levels"] = dict(self.levels)
         return values
 

@@ -328,10 +328,12 @@ class StepsProfiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """Text to append to what generation has shown so far (the batch's first sequence)."""
+    """Text to append to what generation has shown so far of one sequence."""
 
     run_id: int
     text: str
+    row: int = 0
+    """Which sequence of the batch: the first of those that begin with this one of ``RunConfig.prompts``."""
     step: int | None = None
     """Of a sample, which is a whole text with its prompt: how many steps the model that wrote it had been trained."""
 

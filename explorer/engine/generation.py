@@ -1,7 +1,8 @@
 """Text generation with GPT-2, one token a step, and the loop that measures it.
 
-All sequences of a batch begin with the same prompt and part ways by sampling. Nothing is read from the device
-to choose a token: the host learns of the text some steps later. So it does of a string that ends it.
+The sequences of a batch begin with the prompt, or with several by turns; those that begin with the same one part ways
+by sampling. Nothing is read from the device to choose a token: the host learns of the text some steps later. So it does
+of a string that ends it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,29 @@ class TokenNote:
     reserved_bytes: int
 
 
+class TextRead:
+    """The text of one sequence, as far as the host has read it."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+        self.stops = StopStrings(stops)
+        self._decoder = StreamDecoder(tokenizer)
+        self._pieces: list[str] = []
+
+    def push(self, ids: Sequence[int]) -> None:
+        self._pieces.append(self.stops.push(self._decoder.push(ids)))
+
+    def take(self) -> str:
+        """What came since the last call."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return text
+
+    def end(self) -> str:
+        """As ``take``, when nothing more comes."""
+        self._pieces += [self.stops.push(self._decoder.finish()), self.stops.finish()]
+        return self.take()
+
+
 class GenerationLoop:
     """Prefills the prompt, then decodes a token a step, until ``max_new_tokens``.
 
@@ -52,9 +76,10 @@ class GenerationLoop:
     ``positions // 2`` tokens are prefilled as if they were the prompt, and the earlier ones are forgotten. So is the
     beginning of a prompt that is longer than the positions.
 
-    The text ends before the first of the run's stop strings, which the host looks for in what it has read of the first
-    sequence. What was submitted meanwhile, one batch of tokens at most beside the one that is being read (``CHUNK``
-    each, or ``DEPTH`` single tokens), is computed and counted, but not shown.
+    Of each prompt the first sequence's text is read. It ends before the first of the run's stop strings, which the host
+    looks for in what it has read, and the run with the last of these texts. What was submitted meanwhile, one batch of
+    tokens at most beside the one that is being read (``CHUNK`` each, or ``DEPTH`` single tokens), is computed and
+    counted, but not shown.
     """
 
     def __init__(self, run: Run, tokenizer: Tokenizer, positions: int, telemetry: Telemetry) -> None:
@@ -64,14 +89,12 @@ class GenerationLoop:
         self._telemetry = telemetry
         self._positions = positions
         self._tokenizer = tokenizer
-        self._text_decoder = StreamDecoder(tokenizer)
-        self._stops = StopStrings(run.config.stop)
+        self._texts = [TextRead(tokenizer, run.config.stop) for _ in run.config.prompts]
         self._generator = torch.Generator(device=run.device)
         self._memory = StepMemory(run.device)
         self._pipeline: StepPipeline[TokenNote] = StepPipeline(run.device)
         self._warmup = WarmUp()
         self._segment = 0
-        self._text: list[str] = []
         self._began_s = 0.0
         self._decoder: Decoder | None = None
         self._graphs: dict[tuple[str, int], StepGraph] = {}
@@ -86,16 +109,17 @@ class GenerationLoop:
 
     def _prompts(self) -> list[torch.Tensor]:
         config = self._run.config
-        prompt = self._tokenizer.encode(config.prompt) or [self._tokenizer.end_id]
-        return [torch.tensor(prompt, device=self._run.device)] * config.batch
+        encoded = [
+            torch.tensor(self._tokenizer.encode(prompt) or [self._tokenizer.end_id], device=self._run.device)
+            for prompt in config.prompts
+        ]
+        return [encoded[row % len(encoded)] for row in range(config.batch)]
 
     def begin_text(self) -> None:
         """Go back to the prompt within the segment; the next token is the first one. All must have been collected."""
         self._begin_rows(self._fitting(self._prompts()))
         self._generator.manual_seed(self._run.config.seed)
-        self._text_decoder.finish()
-        self._stops = StopStrings(self._run.config.stop)
-        self._text.clear()
+        self._texts = [TextRead(self._tokenizer, self._run.config.stop) for _ in self._texts]
         self.next_step = 0
         self._pipeline.restart()
 
@@ -110,8 +134,8 @@ class GenerationLoop:
 
     @property
     def finished(self) -> bool:
-        """Whether all tokens asked for have been submitted, or the text has come to a stop string."""
-        return self._stops.found or self.next_step >= self._run.config.max_new_tokens
+        """Whether all tokens asked for have been submitted, or all texts have come to a stop string."""
+        return all(text.stops.found for text in self._texts) or self.next_step >= self._run.config.max_new_tokens
 
     def begin_segment(self, index: int) -> None:
         """Time the next tokens as segment ``index``. All earlier ones must have been collected."""
@@ -119,8 +143,9 @@ class GenerationLoop:
         self._segment = index
         self._warmup = WarmUp()
         run.model.eval()
-        self._stops.look_for(run.config.stop)
-        texts = self._texts()
+        for read in self._texts:
+            read.stops.look_for(run.config.stop)
+        texts = self._contexts()
         if run.config.batch != len(texts):  # a batch changed live goes on from the sequence that is shown
             texts = texts[:1] * run.config.batch
         longest = max(map(len, texts))
@@ -141,7 +166,7 @@ class GenerationLoop:
         self._pipeline.restart()
         self._began_s = time.perf_counter()
 
-    def _texts(self) -> list[torch.Tensor]:
+    def _contexts(self) -> list[torch.Tensor]:
         """Each row's tokens without empty slots, int64 (n,): all of them, or the last half of the context's worth."""
         return self._fitting(
             [
@@ -167,7 +192,7 @@ class GenerationLoop:
         """Submit one token of every sequence; where tokens are graphs that are replayed, up to ``CHUNK`` of them."""
         self._memory.begin()
         if self._filled > self._positions:
-            self._begin_rows(self._texts())
+            self._begin_rows(self._contexts())
         count = 1
         if self.replays and self._prefilled:
             room = self._positions + 1 - self._filled
@@ -190,7 +215,7 @@ class GenerationLoop:
             )
             # The host reads a chunk at once: copying each token would take the device as long as a kernel.
             last = index == count - 1
-            self._pipeline.submit([self._rows.tokens[0, first : self._filled]] if last else [], note)
+            self._pipeline.submit([self._rows.tokens[: len(self._texts), first : self._filled]] if last else [], note)
             self.next_step += 1
 
     def _advance(self) -> None:
@@ -294,21 +319,24 @@ class GenerationLoop:
         """Tokens have nothing to tell."""
         return []
 
-    def take_text(self) -> str:
-        """The first sequence's new text of the tokens collected since the last call."""
-        text = "".join(self._text)
-        self._text.clear()
-        return text
+    @property
+    def texts(self) -> int:
+        """How many sequences are read: the first of each prompt, which are the first ones."""
+        return len(self._texts)
 
-    def end_text(self) -> str:
+    def take_text(self, row: int = 0) -> str:
+        """Sequence ``row``'s new text of the tokens collected since the last call."""
+        return self._texts[row].take()
+
+    def end_text(self, row: int = 0) -> str:
         """As ``take_text``, at the end of the run: with U+FFFD where it ends within a character."""
-        self._text += [self._stops.push(self._text_decoder.finish()), self._stops.finish()]
-        return self.take_text()
+        return self._texts[row].end()
 
     def _sample(self, completed: Completed[TokenNote]) -> Sample:
         note, reading = completed.note, self._telemetry.latest()
-        piece = self._text_decoder.push([int(token) for token in completed.values])
-        self._text.append(self._stops.push(piece))
+        count = len(completed.values) // len(self._texts)
+        for row, text in enumerate(self._texts):
+            text.push([int(token) for token in completed.values[row * count : (row + 1) * count]])
         phase: Phase = "prefill" if note.prefill else self._warmup.feed(completed.step_ms)
         return Sample(
             step=note.step,

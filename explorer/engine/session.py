@@ -234,6 +234,12 @@ class Session:
                     why=f"{field.name} is fixed while a run is going",
                     remedy="Stop the run and start another.",
                 )
+        if config.more_prompts and config.batch != self.config.batch:
+            raise BadRequest(
+                what="Not changed",
+                why="the batch is fixed while several prompts are continued",
+                remedy="Stop the run and start another.",
+            )
         if config.workload == "train" and config.seq > self._positions:
             raise BadRequest(
                 what="Not changed",

@@ -170,9 +170,10 @@ class Task(ABC, Generic[Asked]):
             if slept is not None:
                 self._sleeps += 1
                 self._note(slept, *self._run_ids)
-            text = session.loop.end_text() if at_the_end else session.loop.take_text()
-            if text:
-                self._emit(Text(run_id=run_id, text=text))
+            for row in range(session.loop.texts):
+                text = session.loop.end_text(row) if at_the_end else session.loop.take_text(row)
+                if text:
+                    self._emit(Text(run_id=run_id, text=text, row=row))
         return taken
 
     def _send_held(self) -> None:

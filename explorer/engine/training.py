@@ -191,11 +191,15 @@ class TrainingLoop:
         told, self._told = self._told, []
         return told
 
-    def take_text(self) -> str:
+    @property
+    def texts(self) -> int:
         """Training writes no text."""
+        return 0
+
+    def take_text(self, row: int = 0) -> str:
         return ""
 
-    def end_text(self) -> str:
+    def end_text(self, row: int = 0) -> str:
         return ""
 
     def _sample(self, completed: Completed[StepNote]) -> Sample:

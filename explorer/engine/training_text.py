@@ -21,7 +21,7 @@ def sample_text(
     drawn from a generator of its own, and dropout draws none, so that training goes on as if nothing had been. It ends
     early where ``asked_to_stop``.
     """
-    config = dataclasses.replace(run.config, workload="generate", batch=1)
+    config = dataclasses.replace(run.config, workload="generate", batch=1, more_prompts=())
     writing = Run(config=config, device=run.device, model=run.model, autocast=run.autocast, kv_cache="off")
     with as_written(run.model):
         loop = GenerationLoop(writing, tokenizer, positions, telemetry)

@@ -27,8 +27,12 @@ def options(config: RunConfig) -> list[str]:
     words: list[str] = []
     for field in dataclasses.fields(RunConfig):
         value = getattr(config, field.name)
-        if field.name not in ("levels", "stop") and (field.name in shown or value != getattr(default, field.name)):
+        if field.name in ("levels", "stop", "more_prompts"):
+            continue
+        if field.name in shown or value != getattr(default, field.name):
             words += [option(field.name), str(value)]
+        if field.name == "prompt":
+            words += [word for prompt in config.more_prompts for word in (option("prompt"), prompt)]
     for stop in config.stop:
         words += ["--stop", stop]
     for name, level in config.levels:

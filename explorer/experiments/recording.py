@@ -46,7 +46,7 @@ def record(log: RunLog, event: Event) -> None:
         case Note() if log.begun(event.run_id):
             log.note(event.run_id, event.text)
         case Text():
-            log.append_text(event.run_id, event.told)
+            log.append_text(event.run_id, event.told, row=event.row)
         case RunEnded() if log.begun(event.run_id):
             problem = event.problem
             if problem is None:

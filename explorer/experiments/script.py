@@ -23,9 +23,11 @@ def script(config: RunConfig) -> str:
     """The source of a script that does what ``config`` does.
 
     Raises:
-        ValueError: a toggle stands at a level that no script can do yet.
+        ValueError: a toggle stands at a level that no script can do yet, or there are several prompts.
     """
     config = registry.normalised(config)
+    if config.workload == "generate" and len(config.prompts) > 1:
+        raise ValueError(f"a script continues one prompt, and there are {len(config.prompts)}")
     parts = Parts()
     levels = registry.levels_of(config)
     for optimization in sorted(registry.OPTIMIZATIONS, key=lambda o: o.stage):
@@ -69,7 +71,7 @@ def command_line(config: RunConfig) -> str:
         value = getattr(config, field.name)
         if field.name == "stop":
             words += [f"--stop={shlex.quote(stop)}" for stop in config.stop]
-        elif field.name != "levels" and (value != field.default or field.name == "batch"):
+        elif field.name not in ("levels", "more_prompts") and (value != field.default or field.name == "batch"):
             option = "tokens" if field.name == "max_new_tokens" else field.name.replace("_", "-")
             words += [f"--{option}", shlex.quote(str(value))]
     for name, level in config.levels:

@@ -30,9 +30,9 @@ CheckedTexts = tuple[BothTexts, Mapping[RunConfig, Checks]]
 
 
 def alike(arms: Arms) -> Arms:
-    """``arms`` with A's prompt and seed for both."""
-    a, b = arms
-    return a, dataclasses.replace(b, prompt=a.prompt, seed=a.seed)
+    """``arms`` with A's prompt, of several the first, and seed for both."""
+    a, b = (dataclasses.replace(arm, prompt=arms[0].prompt, more_prompts=(), seed=arms[0].seed) for arm in arms)
+    return a, b
 
 
 def write_and_check(

@@ -285,6 +285,8 @@ with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         if level == "triton" and shape is not None and head not in HEAD_SIZES:
             sizes = ", ".join(map(str, HEAD_SIZES))
             return f"this model's heads have {head} numbers; the Triton kernel takes {sizes}"
+        if level == "flash" and config.workload == "generate" and len(config.prompts) > 1:
+            return "it takes no mask, and one must hide the places that shorter prompts leave empty beside longer ones"
         return None
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:

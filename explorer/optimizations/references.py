@@ -10,9 +10,9 @@ from explorer.optimizations.fused_gelu import TANH_GELUS
 
 
 def plain_float32(config: RunConfig) -> RunConfig:
-    """The reference for ``config``: every toggle at its first level, but dropout off; greedy text."""
+    """The reference for ``config``: every toggle at its first level, but dropout off; greedy text, of one prompt."""
     # One new token is asked for at first: how many there is room for shows once the model is loaded.
-    plain = dataclasses.replace(config, levels=(), temperature=0.0, max_new_tokens=1)
+    plain = dataclasses.replace(config, levels=(), more_prompts=(), temperature=0.0, max_new_tokens=1)
     return registry.with_level(plain, "dropout", "off")
 
 

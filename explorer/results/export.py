@@ -51,7 +51,8 @@ def segment_row(record: RunRecord, segment: int, *, toggles: Mapping[str, str]) 
     config, environment = kept.config, record.environment
     settings = {field.name: getattr(config, field.name) for field in dataclasses.fields(RunConfig)}
     del settings["levels"]
-    settings["stop"] = json.dumps(config.stop, ensure_ascii=False) if config.stop else ""
+    for name in ("stop", "more_prompts"):
+        settings[name] = json.dumps(settings[name], ensure_ascii=False) if settings[name] else ""
     row: dict[str, Any] = {"run": record.run_id, "segment": segment, "label": record.label(segment, toggles)}
     row |= {name: settings.pop(name) for name in _WHAT}
     row["device_name"] = device_name(environment, config)

@@ -11,7 +11,12 @@ from explorer.config import RunConfig, Workload
 # Fields that play no part in the other workload, and so no part in its labels.
 _ONLY: Mapping[Workload, frozenset[str]] = {
     "train": frozenset({"text", "seq", "lr", "weight_decay", "grad_clip", "init_scale"}),
-    "generate": frozenset({"prompt", "max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop"}),
+    "generate": frozenset(
+        {
+            *("prompt", "more_prompts", "max_new_tokens", "temperature", "top_k", "top_p"),
+            *("repetition_penalty", "stop"),
+        }
+    ),
 }
 _LONGEST_VALUE = 24
 

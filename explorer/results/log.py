@@ -78,6 +78,8 @@ class RunRecord:
     """When it was begun: ISO 8601 with offset."""
     pieces: list[str] = field(default_factory=list)
     """The text as it came; ``text`` is all of it."""
+    by_prompt: dict[int, list[str]] = field(default_factory=dict)
+    """Of several prompts, each one's text as it came; told apart they are the text when the run ends."""
     notes: list[str] = field(default_factory=list)
     """What was seen of the machine that bears on the numbers, before the run and during it, oldest first."""
     capacity: int = 1_000_000
@@ -90,8 +92,17 @@ class RunRecord:
 
     @property
     def text(self) -> str:
-        """What generation has shown, the prompt not included."""
+        """What generation has shown, the prompt not included; of several prompts, see ``told_apart``."""
+        if self.by_prompt and not self.pieces:
+            return told_apart(self.config.prompts, self.texts)
         return "".join(self.pieces)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Of several prompts, what each one's sequence has shown so far; else ``text`` alone."""
+        if not self.by_prompt:
+            return ("".join(self.pieces),)
+        return tuple("".join(self.by_prompt.get(row, [])) for row in range(len(self.config.prompts)))
 
     def summary(self, segment: int) -> SegmentSummary:
         """What the samples of segment ``segment`` come to so far; computed anew only after new samples.
@@ -137,6 +148,7 @@ class RunRecord:
     def as_of_now(self) -> RunRecord:
         """A copy that shares nothing that changes, for another thread."""
         lists: dict[str, Any] = {name: list(getattr(self, name)) for name in ("segments", "pieces", "notes", "marks")}
+        lists["by_prompt"] = {row: list(pieces) for row, pieces in self.by_prompt.items()}
         copy = dataclasses.replace(self, **lists, _dropped=dict(self._dropped), _summaries={})
         copy.columns.extend(self.columns.columns())
         return copy
@@ -156,6 +168,14 @@ class RunRecord:
             gone = tally({name: column[columns["segment"] == index] for name, column in columns.items()})
             if gone.steps:
                 self._dropped[index] = self._dropped.get(index, Tally()) + gone
+
+
+def told_apart(prompts: Sequence[str], texts: Sequence[str]) -> str:
+    """Each of ``texts`` after its prompt, under a line with its number."""
+    return "\n\n".join(
+        f"--- prompt {number}\n{prompt}{text}"
+        for number, (prompt, text) in enumerate(zip(prompts, texts, strict=True), start=1)
+    )
 
 
 class RunLog:
@@ -231,8 +251,11 @@ class RunLog:
     def append(self, run_id: int, samples: Sequence[Sample]) -> None:
         self.run(run_id).columns.append(samples)
 
-    def append_text(self, run_id: int, text: str) -> None:
-        self.run(run_id).pieces.append(text)
+    def append_text(self, run_id: int, text: str, *, row: int = 0) -> None:
+        """Keep ``text``, which goes on from prompt ``row``."""
+        record = self.run(run_id)
+        several = record.config.workload == "generate" and len(record.config.prompts) > 1
+        (record.by_prompt.setdefault(row, []) if several else record.pieces).append(text)
 
     def note(self, run_id: int, text: str) -> None:
         """Keep what was seen of the machine."""
@@ -255,6 +278,8 @@ class RunLog:
         """Close the run. The first outcome stays: a worker lost after the end of a run changes nothing."""
         record = self.run(run_id)
         if record.outcome == "running":
+            if record.by_prompt:
+                record.pieces.append(told_apart(record.config.prompts, record.texts))
             record.outcome, record.problem, record.ways_out, record.failure = outcome, problem, ways_out, failure
 
     def set_environment(self, environment: Environment) -> None:

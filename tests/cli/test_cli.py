@@ -116,6 +116,33 @@ def test_that_generated_text_is_all_that_standard_output_holds(
     assert json.loads(capsys.readouterr().out)["text"] + "\n" != text
 
 
+def test_that_several_prompts_are_each_continued_and_their_texts_told_apart(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["run", "--in-process", "--workload", "generate", "--model", str(tiny_model), "--device", "cpu"]
+    asked = [*base, "--tokens", "12", "--temperature", "0"]
+    prompts = ["class A:\n    def f", "x", "import os"]
+    alone = []
+    for prompt in prompts:
+        assert main([*asked, "--json", "--prompt", prompt]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["texts"] == [result["text"]]
+        alone.append(result["text"])
+    lines = tmp_path / "prompts.txt"
+    lines.write_text("x\n\nimport os\n")
+    several = [*asked, "--prompt", prompts[0], "--prompts", str(lines)]
+    assert main([*several, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["texts"] == alone
+    row = result["segments"][0]
+    assert (row["batch"], row["prompt"], row["more_prompts"]) == (3, prompts[0], json.dumps(prompts[1:]))
+    assert main(several) == 0
+    printed = capsys.readouterr().out
+    told = "\n\n".join(f"--- prompt {n}\n{p}{t}" for n, (p, t) in enumerate(zip(prompts, alone, strict=True), start=1))
+    assert printed == told + "\n"
+    assert result["text"] == told
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -130,6 +157,9 @@ def test_that_generated_text_is_all_that_standard_output_holds(
         (["--csv", "/"], "is a folder"),
         (["--then", "batch=many"], "whole number"),
         (["--workload", "generate", "--steps", "3"], "--tokens"),
+        (["--workload", "generate", "--prompts", "/nowhere.txt"], "/nowhere.txt"),
+        (["--workload", "generate", "--prompts", "/dev/null"], "has no prompt"),
+        (["--workload", "generate", "--batch", "1", "--prompt", "a", "--prompt", "b"], "2 prompts need as many"),
         (["--device", "cuda:93"], "allowed: auto, "),
         (["--model", "/nowhere"], "/nowhere"),
         (["--text", "/nowhere.txt"], "/nowhere.txt"),

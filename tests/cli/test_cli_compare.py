@@ -52,6 +52,7 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
         (["--block-s", "-1"], "above 0"),
         (["--floor", "2"], "share"),
         (["--workload", "generate", "--b", "weight_dtype=int4"], "allowed: fp32, fp16, bf16, int8"),
+        (["--workload", "generate", "--batch", "2", "--prompt", "a", "--prompt", "b"], "one prompt, and there are 2"),
         (["--csv", "/nowhere/at/all.csv"], "/nowhere/at"),
         (["--b", "gelu=triton"], "gelu=triton"),
     ],

@@ -144,6 +144,59 @@ def test_that_penalised_tokens_are_those_of_transformers_generate(
         assert generated(tiny, config, restart_after=7)[0] == [expected, expected]
 
 
+UNEQUAL = ("class A:\n    def f(self):\n        return", "x", "import os")
+
+
+@pytest.mark.parametrize("levels", CACHES)
+@pytest.mark.parametrize("restart_after", [None, 7])
+def test_that_prompts_of_unequal_length_go_on_in_one_batch_as_each_does_alone(
+    tiny: GPT2LMHeadModel, levels: dict[str, str], restart_after: int | None
+) -> None:
+    config = RunConfig(
+        workload="generate", batch=4, temperature=0.0, max_new_tokens=20, prompt=UNEQUAL[0], more_prompts=UNEQUAL[1:],
+        levels=tuple(levels.items()),
+    )  # fmt: skip
+    alone = [by_transformers(tiny, ids, 20)[len(ids) :] for ids in map(TOKENIZER.encode, (*UNEQUAL, UNEQUAL[0]))]
+    tokens, _ = generated(tiny, config, restart_after)
+    since = restart_after or 0  # a segment begins with a prefill of all tokens so far
+    assert [row[since - 20 :] for row in tokens] == [row[since:] for row in alone]
+
+
+def test_that_each_prompts_text_is_read_and_ends_at_its_own_stop_string(tiny: GPT2LMHeadModel) -> None:
+    config = RunConfig(
+        workload="generate", batch=4, temperature=1.0, max_new_tokens=40, prompt=UNEQUAL[0], more_prompts=UNEQUAL[1:]
+    )
+
+    def texts(stop: tuple[str, ...]) -> tuple[list[str], int]:
+        run = Run(config=dataclasses.replace(config, stop=stop), device=torch.device("cpu"), model=tiny)
+        telemetry = Telemetry(CPU)
+        loop = GenerationLoop(run, TOKENIZER, 64, telemetry)
+        loop.begin_segment(0)
+        while not loop.finished:
+            loop.step()
+            loop.collect()
+        loop.collect(all_of_them=True)
+        telemetry.close()
+        rows = [row[-loop.next_step :] for row in loop.tokens.tolist()]
+        read = [loop.end_text(row) for row in range(loop.texts)]
+        if not stop:
+            assert read == [TOKENIZER.decode(row) for row in rows[:3]]
+        return read, loop.next_step
+
+    whole, computed = texts(())
+    assert len(set(whole)) == 3
+    assert computed == 40
+    # One that ends no text but the second's: the others go on to their ends.
+    stop = next(
+        whole[1][at : at + 3] for at in range(5, 60) if all(whole[1][at : at + 3] not in whole[i] for i in (0, 2))
+    )
+    assert texts((stop,)) == ([whole[0], whole[1][: whole[1].index(stop)], whole[2]], 40)
+    stops = tuple(text[8:11] for text in whole)
+    ended, computed = texts(stops)
+    assert ended == [text[: min(text.index(stop) for stop in stops if stop in text)] for text in whole]
+    assert computed < 40
+
+
 STOPPING = RunConfig(workload="generate", batch=1, temperature=1.0, prompt="x = ", seed=3, max_new_tokens=60)
 
 

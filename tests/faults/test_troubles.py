@@ -219,6 +219,14 @@ def test_that_heads_of_twelve_numbers_are_refused_before_they_fail(
         check(config, HOPPER)
 
 
+def test_that_flash_is_refused_for_prompts_whose_padding_it_would_see() -> None:
+    levels = (("attention", "flash"), ("weight_dtype", "bf16"))
+    config = RunConfig(workload="generate", device="cuda:0", batch=2, levels=levels)
+    check(config, HOPPER)
+    with pytest.raises(BadRequest, match="shorter prompts leave empty"):
+        check(dataclasses.replace(config, more_prompts=("import os",)), HOPPER)
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")  # torch warns of each reason before it raises
 @pytest.mark.parametrize("backend", ["CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "FLASH_ATTENTION"])

@@ -70,6 +70,23 @@ def test_that_events_become_segments_with_their_own_configuration_samples_and_st
     assert (run.outcome, run.problem) == ("running", None)
 
 
+def test_that_texts_of_several_prompts_are_told_apart_when_the_run_ends():
+    log = RunLog()
+    config = RunConfig(workload="generate", batch=3, prompt="a", more_prompts=("b ", "c", "beyond the batch"))
+    run = log.begin_run(1, config)
+    for row, text in ((0, "1"), (1, "2"), (0, "3")):
+        record(log, Text(run_id=1, text=text, row=row))
+    copy = run.as_of_now()
+    record(log, Text(run_id=1, text="4", row=1))
+    assert run.pieces == []
+    assert run.texts == ("13", "24", "")
+    assert copy.texts == ("13", "2", "")
+    told = "--- prompt 1\na13\n\n--- prompt 2\nb 24\n\n--- prompt 3\nc"
+    assert run.text == told
+    record(log, RunEnded(run_id=1, outcome="stopped"))
+    assert (run.pieces, run.text) == ([told], told)
+
+
 def test_that_a_summary_is_kept_until_new_samples_come():
     log = two_segments()
     first = log.summary(1, 1)
