@@ -98,6 +98,30 @@ def test_that_commands_to_a_process_that_is_stopped_hold_nobody_up() -> None:
     assert time.monotonic() - began_s < 5, "one that is stopped can be ended"
 
 
+def test_that_no_garbage_is_looked_for_while_a_workers_process_imports_and_again_from_then_on() -> None:
+    watch = """
+import gc, sys
+from explorer.engine.runner import Runner
+from explorer.messages import Shutdown, WorkerReady
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "transformers"):
+            print(name, gc.isenabled())
+
+sys.meta_path.insert(0, Watch())
+
+def tell(event):
+    print(type(event).__name__, gc.isenabled(), gc.get_freeze_count() > 1e5)
+
+runner = Runner(tell, owns_process=True)
+runner.post(Shutdown())
+runner.serve()
+"""
+    told = subprocess.run([sys.executable, "-c", watch], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == ["torch False", "transformers False", "WorkerReady True True"]
+
+
 def test_that_a_segment_says_how_much_arithmetic_a_token_of_it_is(talk: Talk, tiny: RunConfig) -> None:
     run, other = next(_ids), next(_ids)
     talk.worker.send(Start(run_id=run, config=tiny, steps=2))
