@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 GIB = 2**30
 LEFT_SHARE = 0.01
 LEFT_BYTES = 128 * 2**20
-"""cuBLAS's workspaces stay, 64 MiB on Hopper. What is left is a run's when it is more than this and LEFT_SHARE."""
+"""cuBLAS's workspaces stay, on Hopper 64 MiB for each of three streams. What is left is a run's when it is more than this and LEFT_SHARE."""
 
 
 def in_use_bytes() -> int:
@@ -39,6 +39,7 @@ def spoilt(before_bytes: int) -> str | None:
     left_bytes = in_use_bytes() - before_bytes
     total_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     if left_bytes > max(LEFT_BYTES, LEFT_SHARE * total_bytes):
+        gc.unfreeze()  # this process runs nothing more: what its imports made may be what holds them
         why = largest_alive("cuda") or "something that Python does not see keeps them, such as a CUDA graph"
         return f"{left_bytes / GIB:.2f} GiB of the run were not given back: {why}"
     return None

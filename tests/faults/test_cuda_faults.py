@@ -119,7 +119,7 @@ def test_that_toggling_two_hundred_times_grows_nothing(on_gpu: RunConfig, tried:
     other = on_gpu
     for name, level in (("attention", "sdpa"), ("precision", "bf16"), ("gelu", "triton"), ("cuda_graph", "on")):
         other = registry.with_level(other, name, level)
-    assert end_of(served(on_gpu, steps=2)).outcome == "completed"
+    assert end_of(served(other, steps=5)).outcome == "completed"  # a recording's streams have their workspaces
     before_bytes = torch.cuda.memory_allocated()
     flag = threading.Event()
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
@@ -206,6 +206,7 @@ def test_that_memory_running_out_while_a_graph_is_recorded_is_told(on_gpu: RunCo
     tried("out of memory in capture", "2^50 bytes asked for while a step is recorded", f"told; {what}")
 
 
+@pytest.mark.alone
 def test_that_a_kernel_that_spoils_its_process_is_told_as_such_and_another_process_serves(
     on_gpu: RunConfig, tried: Tried
 ) -> None:
