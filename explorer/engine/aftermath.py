@@ -10,7 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 GIB = 2**30
 LEFT_SHARE = 0.01
 LEFT_BYTES = 128 * 2**20
-"""cuBLAS's workspaces stay, on Hopper 64 MiB for each of three streams. What is left is a run's when it is more than this and LEFT_SHARE."""
+"""cuBLAS's workspaces stay, on Hopper 64 MiB for each of three streams. What is left is a run's when it is more than
+this and LEFT_SHARE."""
 
 
 def in_use_bytes() -> int:
