@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
 import importlib.util
@@ -173,9 +174,22 @@ def _proc_driver() -> str | None:
     return match[0] if match else None
 
 
+def _driver_library() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+def wake_driver() -> None:
+    """Have the CUDA driver see its devices, so that torch finds it awake; nothing happens where there is none.
+
+    It makes no context and holds no memory on a device. Source: CUDA driver API, cuInit.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        _driver_library().cuInit(0)
+
+
 def _driver_cuda() -> tuple[int, int] | None:
     """Source: CUDA driver API, cuDriverGetVersion: 13020 is 13.2. It needs no device and no initialisation."""
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    library = _driver_library()
     version = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(version)) or not version.value:
         return None

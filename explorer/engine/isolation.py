@@ -23,6 +23,7 @@ from typing import Protocol
 
 from tqdm import tqdm
 
+from explorer.engine.gather import wake_driver
 from explorer.engine.resuming import ResumingWorker
 from explorer.engine.runner import Runner
 from explorer.engine.want_of_memory import KillCount
@@ -242,6 +243,7 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
     log = os.open(errors, os.O_WRONLY | os.O_APPEND)
     os.dup2(log, 2)
     faulthandler.enable(file=2)
+    threading.Thread(target=_beside_the_imports, name="beside the imports", daemon=True).start()
     # The lock that bars of progress share would be a semaphore, which the parent complained of when it ends: it is not
     # given back by os._exit. Theirs is for this process alone.
     tqdm.set_lock(threading.RLock())
@@ -252,7 +254,6 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
 
     def work() -> None:
         try:
-            remove_lost()  # here, and not in the window: a state of many GB may lie there
             runner.serve()
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -272,6 +273,12 @@ def _serve(commands: Connection, events: Connection, errors: str) -> None:
             runner.post(command)
     except (EOFError, OSError):
         os._exit(0)  # the parent is gone, however it went: nobody wants what this computes
+
+
+def _beside_the_imports() -> None:
+    """What waits for the system, and not for the interpreter: the worker is ready sooner."""
+    wake_driver()
+    remove_lost()  # here, and not in the window: a state of many GB may lie there
 
 
 def die_with_parent() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy
 import torch
 
+from explorer.engine import gather
 from explorer.engine.device import environment
-from explorer.engine.gather import cudnn_version
+from explorer.engine.gather import cudnn_version, wake_driver
 from explorer.results.environment import DeviceInfo, Environment, Finding
 from explorer.results.environment_text import describe, to_dict
 
@@ -91,6 +92,15 @@ def test_that_a_torch_that_dies_on_import_is_told(tmp_path):
     (tmp_path / "torch" / "__init__.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
     seen = seen_by_child("", tmp_path)
     assert "libcudart.so.13" in seen["findings"][0]["text"]
+
+
+def test_that_where_there_is_no_driver_or_no_such_call_none_is_woken(monkeypatch):
+    def missing():
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    for library in (missing, object):
+        monkeypatch.setattr(gather, "_driver_library", library)
+        wake_driver()
 
 
 def test_that_cudnn_is_named_as_its_releases_are():

@@ -340,6 +340,43 @@ if __name__ == "__main__":
 """
 
 
+STARTING = """
+import multiprocessing, os, threading
+from explorer.engine import gather, isolation
+from explorer.messages import WorkerReady
+
+asked, ready = [], threading.Event()
+
+class SlowDriver:
+    def cuInit(self, flags):
+        asked.append(flags)
+        ready.wait()  # longer than all of the imports
+
+def remove_lost():
+    print(asked, ready.is_set(), flush=True)
+    os._exit(0)
+
+def read():
+    while not isinstance(seen.recv(), WorkerReady):
+        pass
+    print("ready", flush=True)
+    ready.set()
+
+gather._driver_library, isolation.remove_lost = SlowDriver, remove_lost
+commands, _kept = multiprocessing.Pipe(duplex=False)
+seen, events = multiprocessing.Pipe(duplex=False)
+threading.Thread(target=read).start()
+isolation._serve(commands, events, os.devnull)
+"""
+
+
+def test_that_a_starting_worker_wakes_the_driver_and_removes_what_is_lost_beside_its_imports() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING], cwd=ROOT, capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.stdout == "ready\n[0] True\n", done.stderr
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="watches processes through /proc")
 def test_that_a_working_worker_ends_within_a_second_of_its_parents_death(
     tiny_model: Path, text_file: Path, tmp_path: Path
