@@ -27,7 +27,7 @@ TABLE_EVERY_MS = 250
 PAUSED = later("pause: profile")
 """Kept with the run as it is here, and said in the language of the moment."""
 # Beside what the bar locks: a prompt and a first loss scale are used once, when a run begins.
-FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "init_scale", "sample_every"}
+FIXED_IN_RUN = frozenset(LOCKED_IN_RUN) | {"prompt", "more_prompts", "init_scale", "sample_every"}
 # A new segment, which compiles anew, is too much for a training run whose samples alone would change.
 FIXED_IN_TRAINING = FIXED_IN_RUN | {
     *("max_new_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "stop"),
@@ -189,6 +189,8 @@ class RunControl(QObject):
                 self._messages.show_message(hints.first_step(new))
             return
         fixed = FIXED_IN_TRAINING if running.workload == "train" else FIXED_IN_RUN
+        if running.workload == "generate" and (new.more_prompts or running.more_prompts):
+            fixed |= {"batch"}  # it goes with the number of prompts, which are used from the next Start on
         wanted = dataclasses.replace(new, **{name: getattr(running, name) for name in fixed})
         device = self.device()
         found = problems(wanted, device) if device is not None else {}
@@ -263,7 +265,7 @@ class RunControl(QObject):
         if event.run_id != self._run_id:
             return
         if event.step is None:
-            self._panels.text.append_text(event.text)
+            self._panels.text.append_text(event.text, event.row)
         else:
             self._panels.text.append_sample(event.step, event.text)
 

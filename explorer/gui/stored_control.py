@@ -186,9 +186,7 @@ class StoredControl(QObject):
         self._panels.plots.show_run(record.run_id)
         self._diagnose(record.run_id)
         if record.config.workload == "generate":
-            self._panels.text.begin_run(record.config, run_id=record.run_id)
-            self._panels.text.append_text(record.text)
-            self._panels.text.end_run()
+            self._panels.text.show_stored(record.config, record.text, run_id=record.run_id)
 
     def _changed(self, words: str) -> None:
         self._messages.show_message(words)

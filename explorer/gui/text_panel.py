@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontMetrics, QGuiApplication, QResizeEvent, QTextCharFormat, QTextCursor
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QColor, QFont, QGuiApplication, QResizeEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
@@ -22,18 +23,17 @@ from PySide6.QtWidgets import (
 from explorer.config import RunConfig
 from explorer.gui.language import later, tr
 from explorer.gui.palette import NOTHING, milliseconds, monospace, si_number, theme
-from explorer.gui.prompt_history import PromptHistory
+from explorer.gui.prompt_box import PromptBox
 from explorer.gui.readout import Caption, Readout
 from explorer.gui.run_curves import READOUT_WINDOW_S
 from explorer.gui.sampling import SamplingControls
 from explorer.gui.text_pair import TextPair
+from explorer.gui.text_sections import LineBreaker, TextSections
 from explorer.gui.token_times_plot import LEAST_HEIGHT_PX, TokenTimesPlot
 from explorer.gui.wording import keep
 from explorer.results.sample import Sample
 
 READOUT_S = 0.25
-LONGEST_LINE = 2_000
-"""Letters after which a line is broken on the screen alone: Qt lays a line out anew as a whole for each piece."""
 TEXT_TO_PLOT = 3
 """The text is so many times as high as the curve of times, which is there only where that is enough to be drawn."""
 MOST_BLOCKS = 20_000
@@ -52,7 +52,7 @@ class TextPanel(QWidget):
     """What generation is asked for, and what it says. Shows the run begun last."""
 
     settings_changed = Signal(dict)
-    """The person changed prompt or sampling: all of prompt and what ``SamplingControls.settings`` has."""
+    """The person changed prompt or sampling: what ``PromptBox.settings`` and ``SamplingControls.settings`` have."""
 
     save_wanted = Signal(str)
     """Prompt and text, to be saved"""
@@ -63,27 +63,25 @@ class TextPanel(QWidget):
         self._generates = False
         self._prompt_length = 0
         self._text: list[str] = []
-        self._line_length = 0
+        self._breaker = LineBreaker()
+        self._sections: TextSections | None = None
+        """Where several prompts are continued."""
         self._tokens = 0
         self._recent: deque[tuple[float, float]] = deque()
         self._token_ms: deque[float] = deque(maxlen=LATENCIES)
         self._first_token_ms = float("nan")
         self._readouts_at_s = 0.0
 
-        self.prompt_edit = QPlainTextEdit()
-        self.prompt_edit.setObjectName("prompt_edit")
-        keep(self.prompt_edit.setAccessibleName, "Prompt")
-        keep(self.prompt_edit.setPlaceholderText, "What the model continues")
-        keep(self.prompt_edit.setToolTip, "What the model continues. Used from the next Start on.")
-        self.prompt_edit.setTabChangesFocus(True)
-        self.prompt_edit.textChanged.connect(self._report)
+        self.prompts = PromptBox()
+        self.prompts.edited.connect(self._report)
+        self.prompt_edit, self.history = self.prompts.edit, self.prompts.history
         self.sampling = SamplingControls()
         self.sampling.changed.connect(self._report)
 
         self.text_output = QPlainTextEdit()
         self.text_output.setObjectName("text_output")
         keep(self.text_output.setAccessibleName, "Generated text")
-        keep(self.text_output.setToolTip, "The first text of the batch, after its prompt in bold.")
+        keep(self.text_output.setToolTip, "The first text of the batch, or each prompt's, after its prompt in bold.")
         self.text_output.setReadOnly(True)
         self.text_output.setTabChangesFocus(True)
         self.text_output.setUndoRedoEnabled(False)
@@ -91,11 +89,7 @@ class TextPanel(QWidget):
         self.text_output.setTextInteractionFlags(
             Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
         )
-        size = self.font().pointSizeF()
-        for edit in (self.prompt_edit, self.text_output):
-            edit.setFont(monospace(size))
-        lines = QFontMetrics(self.prompt_edit.font()).lineSpacing()
-        self.prompt_edit.setFixedHeight(4 * lines + 14)
+        self.text_output.setFont(monospace(self.font().pointSizeF()))
         self.copy_button = QPushButton()
         keep(self.copy_button.setText, "Copy")
         self.copy_button.setObjectName("copy_text_button")
@@ -114,8 +108,6 @@ class TextPanel(QWidget):
         self.outputs.addWidget(self.pair)
         # Else the pair, also while it is not shown, keeps the panel higher than the smallest windows.
         self.outputs.setMinimumHeight(LEAST_TEXT_PX)
-        self.history = PromptHistory()
-        self.history.chosen.connect(self.prompt_edit.setPlainText)
         self.times = TokenTimesPlot()
 
         self.rate_readout = Readout(later("Median of the last second"), later("tokens/s"), widest="888.8k", scale=1.4)
@@ -123,16 +115,14 @@ class TextPanel(QWidget):
         self.p50_readout = Readout(later("Median time a token"), "", lead=later("token p50"), widest="888.8 ms")
         self.p99_readout = Readout(later("99th percentile of the time a token"), "", lead="p99", widest="888.8 ms")
         self._readouts = (self.rate_readout, self.first_readout, self.p50_readout, self.p99_readout)
-        self._captions = (Caption(later("Prompt")), Caption(later("Text")))
+        self._captions = (self.prompts.caption, Caption(later("Text")))
         self._lay_out()
         self.set_config(RunConfig(workload="generate"))
         self.apply_theme(self._dark)
 
     def set_config(self, config: RunConfig) -> None:
         """Show the settings of ``config`` without reporting them as changed."""
-        if self.prompt_edit.toPlainText() != config.prompt:
-            with QSignalBlocker(self.prompt_edit):
-                self.prompt_edit.setPlainText(config.prompt)
+        self.prompts.set_config(config)
         self.sampling.set_config(config)
         words = SAMPLE_WORDS if config.sample_every else TRAIN_WORDS
         if config.workload == "generate":
@@ -155,9 +145,13 @@ class TextPanel(QWidget):
             return
         self.outputs.setCurrentWidget(self.text_output)
         self.text_output.clear()
-        self._text, self._line_length, self._prompt_length = [], 0, 0
-        self.history.add(config.prompt)
-        if self._generates:
+        self._text, self._breaker, self._prompt_length, self._sections = [], LineBreaker(), 0, None
+        self.prompts.remember(config)
+        if self._generates and len(config.prompts) > 1:
+            document = self.text_output.document()
+            self._sections = TextSections(document, config.prompts, self._prompt_format())
+            self._offer_text()
+        elif self._generates:
             self._prompt_length = len(config.prompt)
             self._append(config.prompt, self._prompt_format())
 
@@ -165,15 +159,34 @@ class TextPanel(QWidget):
         """Make room for what A and B write, side by side, and return where it is to be shown."""
         self.begin_run(RunConfig())  # its figures are of one run, and there are two
         self.history.add(prompt)
+        self._sections = None
         self.pair.begin(prompt, names)
         self.outputs.setCurrentWidget(self.pair)
         self.copy_button.setEnabled(True)
         self.save_button.setEnabled(True)
         return self.pair
 
-    def append_text(self, text: str) -> None:
-        """Add ``text`` at the end, and stay there unless the person has scrolled up."""
-        self._append(text, QTextCharFormat())
+    def show_stored(self, config: RunConfig, text: str, *, run_id: int) -> None:
+        """Show what a run of ``config`` has written some time; of several prompts ``text`` has all, told apart."""
+        if len(config.prompts) > 1:
+            config = dataclasses.replace(config, prompt="", more_prompts=())
+        self.begin_run(config, run_id=run_id)
+        self.append_text(text)
+        self.end_run()
+
+    def append_text(self, text: str, row: int = 0) -> None:
+        """Add ``text`` at the end, of several prompts at that of prompt ``row``.
+
+        A view that showed the end of all still does.
+        """
+        if self._sections is None:
+            self._append(text, QTextCharFormat())
+            return
+        bar = self.text_output.verticalScrollBar()
+        at_end = 0 < bar.value() == bar.maximum()
+        self._sections.append(row, text)
+        if at_end:
+            bar.setValue(bar.maximum())
 
     def append_sample(self, step: int, text: str) -> None:
         """Add a text that a model in training wrote after ``step`` steps, prompt included, with a line over it."""
@@ -200,6 +213,8 @@ class TextPanel(QWidget):
 
     def text(self) -> str:
         """Prompt and text of the last run, as the model wrote them."""
+        if self._sections is not None:
+            return self._sections.text()
         return "".join(self._text)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -222,6 +237,9 @@ class TextPanel(QWidget):
             part.apply_theme(look)
         self.times.apply_theme(dark)
         self.pair.apply_theme(dark)
+        if self._sections is not None:
+            self._sections.dress(self._prompt_format())
+            return
         cursor = QTextCursor(self.text_output.document())
         cursor.setPosition(min(self._prompt_length, self.text_output.document().characterCount() - 1))
         cursor.setPosition(0, QTextCursor.MoveMode.KeepAnchor)
@@ -239,28 +257,15 @@ class TextPanel(QWidget):
         # A cursor of its own leaves the person's selection alone.
         cursor = QTextCursor(self.text_output.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(self._broken(text), style)
+        cursor.insertText(self._breaker.broken(text), style)
         if at_end:
             bar.setValue(bar.maximum())
         self._text.append(text)
+        self._offer_text()
+
+    def _offer_text(self) -> None:
         self.copy_button.setEnabled(True)
         self.save_button.setEnabled(True)
-
-    def _broken(self, text: str) -> str:
-        """``text`` with its longest lines broken; what stands in the last line already counts."""
-        shown = []
-        for number, line in enumerate(text.split("\n")):
-            if number:
-                self._line_length = 0
-            start = 0
-            pieces = []
-            while self._line_length + len(line) - start > LONGEST_LINE:
-                end = start + LONGEST_LINE - self._line_length
-                pieces.append(line[start:end])
-                start, self._line_length = end, 0
-            self._line_length += len(line) - start
-            shown.append("\n".join([*pieces, line[start:]]))
-        return "\n".join(shown)
 
     def _show_figures(self) -> None:
         rates = [rate for _, rate in self._recent]
@@ -273,7 +278,7 @@ class TextPanel(QWidget):
             self.times.show_times(self._token_ms, first=self._tokens - len(self._token_ms) + 1)
 
     def _report(self) -> None:
-        self.settings_changed.emit({"prompt": self.prompt_edit.toPlainText(), **self.sampling.settings()})
+        self.settings_changed.emit({**self.prompts.settings(), **self.sampling.settings()})
 
     def _copy(self) -> None:
         QGuiApplication.clipboard().setText(self._shown_text())
@@ -285,12 +290,7 @@ class TextPanel(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(8, 8, 8, 8)
         column.setSpacing(8)
-        head = QHBoxLayout()
-        head.addWidget(self._captions[0])
-        head.addStretch(1)
-        head.addWidget(self.history)
-        column.addLayout(head)
-        column.addWidget(self.prompt_edit)
+        column.addWidget(self.prompts)
         column.addWidget(self.sampling)
         row = QHBoxLayout()
         row.addWidget(self._captions[1])

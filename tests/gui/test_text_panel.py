@@ -27,7 +27,8 @@ from window_bench import Bench
 from explorer.config import RunConfig
 from explorer.gui.palette import DARK, LIGHT
 from explorer.gui.sampling import as_typed, strings_typed
-from explorer.gui.text_panel import LONGEST_LINE, TextPanel
+from explorer.gui.text_panel import TextPanel
+from explorer.gui.text_sections import LONGEST_LINE
 from explorer.gui.token_times_plot import LEAST_HEIGHT_PX
 from explorer.messages import Problem, Reconfigure, Save, Saved, Text
 
@@ -131,7 +132,14 @@ def test_that_an_edit_reports_every_setting(panel: TextPanel, qtbot: QtBot) -> N
     prompt = panel.findChild(QPlainTextEdit, "prompt_edit")
     with qtbot.waitSignal(panel.settings_changed) as asked:
         prompt.setPlainText("class A:")
-    expected = {"prompt": "class A:", "max_new_tokens": 128, "temperature": 0.8, "top_k": 50, "top_p": 1.0}
+    expected = {
+        "prompt": "class A:",
+        "more_prompts": (),
+        "max_new_tokens": 128,
+        "temperature": 0.8,
+        "top_k": 50,
+        "top_p": 1.0,
+    }
     expected |= {"repetition_penalty": 1.0, "stop": (), "sample_every": 0}
     assert asked.args == [expected]
     with qtbot.waitSignal(panel.settings_changed) as asked:
