@@ -97,7 +97,9 @@ def _to_text(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) ->
 
 def _speed(written: Written) -> str:
     told = "no speed, too few tokens" if written.tokens_per_s is None else f"{written.tokens_per_s:,.0f} tokens/s"
-    return told if written.first_token_ms is None else f"{told}, first token {written.first_token_ms:.1f} ms"
+    if written.first_token_ms is not None:
+        told += f", first token {written.first_token_ms:.1f} ms"
+    return told if written.peak_bytes is None else f"{told}, peak {written.peak_bytes / 2**20:,.0f} MiB"
 
 
 def _to_dict(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) -> dict[str, object]:
@@ -112,6 +114,7 @@ def _to_dict(arms: Arms, both: BothTexts, checks: Mapping[RunConfig, Checks]) ->
                 "text": written.text,
                 "tokens_per_s": written.tokens_per_s,
                 "first_token_ms": written.first_token_ms,
+                "peak_allocated_bytes": written.peak_bytes,
                 **checks_cells(checks[config]),
             }
             for name, config, written in zip(names(arms), arms, both.arms, strict=False)

@@ -7,9 +7,9 @@ from PySide6.QtGui import QColor, QFont, QResizeEvent, QTextCharFormat, QTextCur
 from PySide6.QtWidgets import QLabel, QPlainTextEdit, QSizePolicy, QSplitter, QTextEdit, QVBoxLayout, QWidget
 
 from explorer.gui.language import from_below, later, tr
-from explorer.gui.palette import a_colour, b_colour, blend, milliseconds, monospace, si_number, theme
+from explorer.gui.palette import a_colour, b_colour, blend, gib, milliseconds, monospace, si_number, theme
 from explorer.gui.pins import LETTERS
-from explorer.gui.verdict_words import checks_words
+from explorer.gui.verdict_words import against_float32, checks_words
 from explorer.gui.wording import keep
 from explorer.results.checks import Checks, in_words
 from explorer.results.parity import first_difference
@@ -129,12 +129,14 @@ class TextPair(QWidget):
         for letter, name, written, head in zip(LETTERS, self._names, self._written, self._heads, strict=True):
             words = f"{letter}  {from_below(name).replace(' -> ', ' → ')}"
             if written is not None and written.tokens_per_s is not None:
-                speed = tr(
+                figures = tr(
                     "{rate} tokens/s · first token {first}",
                     rate=si_number(written.tokens_per_s),
                     first=milliseconds(float("nan") if written.first_token_ms is None else written.first_token_ms),
                 )
-                words = f"{words}\n{speed}"
+                if written.peak_bytes is not None:
+                    figures = f"{figures} · {gib(written.peak_bytes)}"
+                words = f"{words}\n{figures}"
             head.setText(words)
             head.setToolTip(words)
         self._show_parting()
@@ -192,9 +194,10 @@ class TextPair(QWidget):
         self.checked.setVisible(self._checks is not None)
         if self._checks is None:
             return
-        self.checked.setText(checks_words(self._checks))
-        told = [line for c, n in zip(self._checks, self._names, strict=True) for line in in_words(c, name=n)]
-        self.checked.setToolTip("\n".join(map(from_below, told)))
+        told = [against_float32(letter, found) for letter, found in zip(LETTERS, self._checks, strict=True)]
+        self.checked.setText("\n".join(filter(None, [checks_words(self._checks), *told])))
+        lines = [line for c, n in zip(self._checks, self._names, strict=True) for line in in_words(c, name=n)]
+        self.checked.setToolTip("\n".join(map(from_below, lines)))
 
     def _dress_prompt(self, edit: QPlainTextEdit) -> None:
         style = QTextCharFormat()

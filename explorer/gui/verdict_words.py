@@ -65,6 +65,31 @@ def checks_words(checks: tuple[Checks, Checks]) -> str:
     return f"{told} " + tr("Perplexity of held-out text: A {a}, B {b} ({ratio}x).", a=a_words, b=b_words, ratio=ratio)
 
 
+def against_float32(letter: str, checks: Checks) -> str:
+    """Where greedy text of arm ``letter`` parts from float32's, and how far its logits are off; empty: not known."""
+    parity = checks.parity
+    if parity is None or not parity.new_tokens:
+        return ""
+    off = f"{max((measure.value for measure in parity.of('logits')), default=float('nan')):.2g}"
+    largest = f"{parity.logits_max_abs:.2g}"
+    if parity.first_divergence is None:
+        return tr(
+            "{letter} and float32: the same greedy text for {count} tokens; logits off by {off}, one by {largest}.",
+            letter=letter,
+            count=parity.new_tokens,
+            off=off,
+            largest=largest,
+        )
+    return tr(
+        "{letter} and float32: greedy text parts at token {token} of {count}; logits off by {off}, one by {largest}.",
+        letter=letter,
+        token=parity.first_divergence + 1,
+        count=parity.new_tokens,
+        off=off,
+        largest=largest,
+    )
+
+
 def _ended(ended_by: EndedBy) -> str:
     match ended_by:
         case "settled":

@@ -16,23 +16,26 @@ SHOWN_LETTERS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A text without its prompt, and its speed."""
+    """A text without its prompt, its speed and its memory."""
 
     text: str
     tokens_per_s: float | None
     """Median over the decoded tokens, of all rows together; the first, which loads kernels, is left out, and warm-up
     where more came after it. None: too few tokens."""
     first_token_ms: float | None
+    peak_bytes: int | None = None
+    """The most that a decoded token had allocated, weights included (on the CPU: the process). None: not measured."""
 
 
 def written(text: str, samples: Sequence[Sample]) -> Written:
-    """``text`` with the speed that ``samples``, one a token, show."""
+    """``text`` with the speed and memory that ``samples``, one a token, show."""
     decoded = [sample for sample in samples if sample.phase in ("warmup", "steady")]
     counted = [sample for sample in decoded if sample.phase == "steady"] or decoded
     return Written(
         text=text,
         tokens_per_s=statistics.median(sample.tokens_per_s for sample in counted) if counted else None,
         first_token_ms=next((sample.step_ms for sample in samples if sample.phase == "prefill"), None),
+        peak_bytes=max((s.peak_allocated_bytes for s in decoded if s.peak_allocated_bytes >= 0), default=None),
     )
 
 

@@ -110,5 +110,7 @@ def test_that_two_configurations_texts_are_printed_with_the_place_where_they_par
     assert [arm["text"] for arm in found["arms"]] == alone
     assert (found["parts_after_characters"], found["same"]) == (place, False)
     assert all(arm["tokens_per_s"] > 0 and arm["first_token_ms"] > 0 for arm in found["arms"])
+    assert all(arm["peak_allocated_bytes"] > 2**24 for arm in found["arms"])
+    assert printed.count(" MiB\n") == 2
     assert main([*tiny, *asked, *quick]) == 0
     assert f"the texts are the same: {len(alone[0]):,} characters" in capsys.readouterr().out

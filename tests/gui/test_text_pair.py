@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from window_bench import Bench
 
 from explorer.gui.text_pair import MARKED_LETTERS, TextPair
 from explorer.messages import ParityChecked, Problem, RunEnded, Samples, SegmentStarted, Start, Stop, Text, Verify
+from explorer.results.checks import Checks
 from explorer.results.parity import Arm, Measure, Parity
 from explorer.results.sample import Sample, Segment
 from explorer.results.text_pair import Written
@@ -85,9 +87,9 @@ def test_that_both_follow_what_is_written_and_end_where_they_part(pair: TextPair
 
 def test_that_speeds_stand_over_the_texts(pair: TextPair) -> None:
     pair.begin("x", ("fp32 baseline", "gelu hf -> torch"))
-    pair.show_written(1, Written(text="", tokens_per_s=3120.0, first_token_ms=12.5))
+    pair.show_written(1, Written(text="", tokens_per_s=3120.0, first_token_ms=12.5, peak_bytes=300 << 20))
     head = pair.findChild(QLabel, "text_b_head")
-    assert head.text() == "B  gelu hf → torch\n3.12k tokens/s · first token 12.5 ms"
+    assert head.text() == "B  gelu hf → torch\n3.12k tokens/s · first token 12.5 ms · 300.0 MiB"
     assert pair.findChild(QLabel, "text_a_head").text() == "A  fp32 baseline"
 
 
@@ -167,12 +169,17 @@ def test_that_numbers_of_both_are_checked_and_their_perplexity_stands_below(benc
     (int8,) = verify.parity
     arms = {"reference": Arm(perplexity=12.0), "yardstick": Arm(), "asked": Arm(perplexity=12.6)}
     measure = Measure(kind="logits", value=0.01, yardstick=0.01, allowed=0.02)
-    found = Parity(measures=(measure,), batch=1, logits_max_abs=0.1, **arms)
+    found = Parity(measures=(measure,), batch=1, logits_max_abs=0.1, new_tokens=64, first_divergence=11, **arms)
     bench.say(ParityChecked(run_id=verify.run_id, config=int8, found=found))
     bench.say(RunEnded(run_id=verify.run_id, outcome="stopped"))
     bench.until(lambda: not window.bridge.going)
     assert pair.checked.isVisibleTo(pair)
-    assert pair.checked.text().endswith("Perplexity of held-out text: A 12, B 12.6 (1.0500x).")
+    perplexity, float32 = pair.checked.text().splitlines()
+    assert perplexity.endswith("Perplexity of held-out text: A 12, B 12.6 (1.0500x).")
+    assert float32 == "B and float32: greedy text parts at token 12 of 64; logits off by 0.01, one by 0.1."
+    pair.show_checks((Checks(is_reference=True), Checks(parity=dataclasses.replace(found, first_divergence=None))))
+    _, float32 = pair.checked.text().splitlines()
+    assert float32 == "B and float32: the same greedy text for 64 tokens; logits off by 0.01, one by 0.1."
     assert "1.0500 times float32's 12" in pair.checked.toolTip()
 
 

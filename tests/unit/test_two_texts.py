@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from explorer.results.sample import Phase, Sample
@@ -23,6 +25,15 @@ def test_that_the_speed_is_of_steady_tokens_or_else_of_those_of_warm_up() -> Non
     assert found.tokens_per_s == pytest.approx(4 / 2.5e-3)
     assert written("", first).tokens_per_s is None
     assert written("", []).first_token_ms is None
+
+
+def test_that_the_memory_is_the_most_of_a_decoded_token() -> None:
+    def using(phase: Phase, peak: int) -> Sample:
+        return dataclasses.replace(token(phase, 4.0), peak_allocated_bytes=peak)
+
+    found = written("x", [using("prefill", 900), using("compile", 800), using("steady", 500), using("warmup", 510)])
+    assert found.peak_bytes == 510
+    assert written("x", [using("steady", -1)]).peak_bytes is None
 
 
 def test_that_words_say_where_two_texts_part() -> None:
