@@ -37,7 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--check-delay",
         type=_share,
         metavar="SHARE",
-        help="delay the second arm by this share of its step time (2%% or 0.02); count how often it is called slower",
+        help="beside, delay the second arm by this share of its step time (2%% or 0.02); count how often it is called "
+        "slower",
     )
     add_within(parser)
     parser.add_argument("--anew", action="store_true", help="forget what earlier runs measured")
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             floor, problem = drive(lambda: open_worker(in_process=args.in_process), steps, line.show_event)
         finally:
             line.clear()
-        interrupted = problem is None and len(floor.of(args.check_delay or 0.0)) < args.repeats
+        interrupted = problem is None and floor.done(args.check_delay or 0.0) < args.repeats
     if problem is not None:
         sys.stderr.write(f"error: {problem}\n")
     delay = args.check_delay or 0.0
@@ -90,15 +91,18 @@ def _measure(
 
     def keep(floor: Floor) -> None:
         nonlocal latest
-        latest = floor
+        before, latest = latest, floor
         write_floor(key, floor)
-        interval = floor.of(delay)[-1].interval
         line.clear()
-        sys.stderr.write(f"  {interval.ratio:.4f}x ({interval.low:.4f}-{interval.high:.4f})\n")
+        for share in (0.0, delay) if delay else (0.0,):
+            for one in floor.of(share)[len(before.of(share)) :]:
+                i = one.interval
+                late = f", delayed by {share:.2%}" if share else ""
+                sys.stderr.write(f"  {i.ratio:.4f}x ({i.low:.4f}-{i.high:.4f}), {i.n_pairs} pairs{late}\n")
         began()
 
     def began() -> None:
-        done = len(latest.of(delay))
+        done = latest.done(delay)
         if done < args.repeats:
             line.begin_part(f"comparison {done + 1} of {args.repeats}", args.repeats - done)
 

@@ -95,7 +95,8 @@ class Start:
 class Compare:
     """Run two arms by turns, in blocks, until stopped (by a Stop of the first run id).
 
-    Each arm is a run of its own; a block is ``block_s`` seconds or ``block_steps`` steps, whichever is longer.
+    Each arm is a run of its own; a block is ``block_s`` seconds or ``block_steps`` steps, whichever is longer. Each
+    pair has a block of A and one of B for each of ``delays``, which number the arms from 1 on.
     """
 
     run_ids: tuple[int, int]
@@ -104,8 +105,10 @@ class Compare:
     block_steps: int = 10
     seed: int = 0
     """Of the order in which blocks follow each other."""
-    delay: float = 0.0
-    """The share of its own step time by which each of B's steps is made longer on purpose, to see whether it shows."""
+    delays: tuple[float, ...] = (0.0,)
+    """The shares of its own step time by which B's steps are made longer on purpose, to see whether it shows."""
+    a_alone: bool = True
+    """Whether A runs alone first, for its peak of memory; it need not where that is known."""
     download: bool = False
 
 
@@ -280,7 +283,7 @@ class BlockEnded:
 
     run_id: int
     arm: int
-    """0 for A, 1 for B."""
+    """0 for A; 1 for B, and from there on by the delays of ``Compare``."""
     pair: int
     steps: int
     step_ms_median: float

@@ -105,15 +105,15 @@ class Answers:
         ]
         return solo + [
             BlockEnded(
-                run_id=order.run_ids[arm],
+                run_id=order.run_ids[min(arm, 1)],
                 arm=arm,
                 pair=pair,
                 steps=10,
-                step_ms_median=float(times[arm]),  # type: ignore[arg-type]
+                step_ms_median=float(times[min(arm, 1)]) * (1 + late),  # type: ignore[arg-type]
                 sm_clock_mhz=math.nan,
             )
             for pair in range(self._pairs)
-            for arm in (0, 1)
+            for arm, late in enumerate((0.0, *order.delays))
         ]
 
     def _start(self, order: Start) -> list[Event]:

@@ -118,6 +118,11 @@ class StepPipeline(Generic[Note]):
             host.copy_(flat, non_blocking=True)
         self._pending.append((mark(self._device), host, note))
 
+    @property
+    def under_way(self) -> int:
+        """Steps that were submitted and not yet collected."""
+        return len(self._pending)
+
     def collect(self, *, all_of_them: bool = False) -> list[Completed[Note]]:
         """The steps that are over and were not yet collected; ``all_of_them`` waits for those under way."""
         completed = []

@@ -186,6 +186,11 @@ class TrainingLoop:
         """Samples of the steps that are over and were not yet collected."""
         return [self._sample(step) for step in self._pipeline.collect(all_of_them=all_of_them)]
 
+    @property
+    def under_way(self) -> int:
+        """Steps that were submitted and not yet collected."""
+        return self._pipeline.under_way
+
     def take_told(self) -> list[str]:
         """What steps submitted since the last call have to tell, a line each."""
         told, self._told = self._told, []

@@ -9,20 +9,22 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from explorer.config import RunConfig
 from explorer.engine.cache import cache_dir, write_atomically
-from explorer.experiments.compare import Limits, compare, too_few
+from explorer.experiments.against_itself import compare_with_itself
+from explorer.experiments.compare import Limits
 from explorer.experiments.steps import AskedToStop, Steps
 from explorer.messages import Compare, Problem
 from explorer.results.blocks import Blocks
 from explorer.results.environment import Environment
 from explorer.results.floor import ASSUMED_FLOOR, AgainstItself, Floor
 
+COMPARISONS_A_BUILD = 5
+"""Loading and warming up takes as long as one of them."""
 _NO_PART = (
     "device",
     "seed",
@@ -97,38 +99,49 @@ def measure_floor(
 ) -> Steps[Problem | None]:
     """Compare ``config`` with itself until there are ``repeats`` comparisons, those in ``floor`` included.
 
-    ``delay``: the share of its step time by which the second arm is delayed. ``on_comparison`` hears ``floor`` with one
-    more comparison each time. ``until_s``: by time.monotonic(); none is begun that would end later, judged by the one
-    before. ``ids``: numbers for the arms' runs. The worker must be ready. Returns why it ended early, if it failed.
+    ``delay``: where it is not 0, as many comparisons are made whose second arm is delayed by this share of its step
+    time. Both kinds share the blocks of the first arm, so that a comparison of each takes three blocks a pair, not
+    four. ``on_comparison`` hears ``floor`` with more comparisons each time. ``until_s``: by time.monotonic(); none is
+    begun that would end later, judged by the one before. ``ids``: numbers for the arms' runs. The worker must be ready.
+    Returns why it ended early, if it failed.
+
+    The arms are built anew for every ``COMPARISONS_A_BUILD`` comparisons; what sets two builds apart, such as where
+    their tensors lie, is in each of them in full, since a floor is reckoned from the ratios' distance from 1.
     """
     ids = itertools.count(1) if ids is None else ids
     took_s = 0.0
-    for index in range(len(floor.of(delay)), repeats):
+    while True:
+        wanted = [share for share in dict.fromkeys((0.0, delay)) if len(floor.of(share)) < repeats]
         began_s = time.monotonic()
-        if began_s + took_s > until_s:
+        if not wanted or began_s + took_s > until_s:
             return None
-        # Another seed each: blocks follow each other in another order.
         command = Compare(
             run_ids=(next(ids), next(ids)),
             arms=(config, config),
             block_s=block_s,
-            seed=index,
-            delay=delay,
+            # Another seed each: blocks follow each other in another order.
+            seed=min(len(floor.of(share)) for share in wanted),
+            delays=tuple(wanted),
             download=download,
         )
-        compared = yield from compare(command, limits=limits, asked_to_stop=asked_to_stop, on_pair=on_pair)
-        if compared.problem is not None:
-            return compared.problem
-        if asked_to_stop():
-            return None
-        result = compared.blocks.result(floor=ASSUMED_FLOOR, floor_measured=False, ended_by=compared.ended_by)
-        if result is None:
-            return Problem(what="Not measured", why=too_few(compared.blocks, limits))
-        at = datetime.now().astimezone().isoformat(timespec="seconds")
-        floor = _with(floor, delay, AgainstItself.of(result, at=at))
-        took_s = time.monotonic() - began_s
-        on_comparison(floor)
-    return None
+        made = 0
+
+        def more(found: Mapping[float, AgainstItself], wanted: Sequence[float] = wanted) -> bool:
+            nonlocal floor, made, took_s, began_s
+            for share, one in found.items():
+                floor = _with(floor, share, one)
+            made += 1
+            now_s = time.monotonic()
+            took_s, began_s = now_s - began_s, now_s
+            on_comparison(floor)
+            short = all(len(floor.of(share)) < repeats for share in wanted)
+            return short and made < COMPARISONS_A_BUILD and now_s + took_s <= until_s
+
+        problem = yield from compare_with_itself(
+            command, limits=limits, asked_to_stop=asked_to_stop, on_pair=on_pair, on_comparisons=more
+        )
+        if problem is not None or asked_to_stop():
+            return problem
 
 
 def _with(floor: Floor, delay: float, one: AgainstItself) -> Floor:

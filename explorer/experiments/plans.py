@@ -85,8 +85,8 @@ def attribution_plan(config: RunConfig, device: DeviceInfo, toggles: str, *, par
 
 
 def floor_plan(config: RunConfig, here: Environment, *, repeats: int, delay: float, anew: bool) -> Plan:
-    """Compare ``config`` with itself, the second arm delayed by the share ``delay``, until there are ``repeats``
-    comparisons, those of earlier times included unless ``anew``; each is kept for all comparisons to come.
+    """Compare ``config`` with itself, and beside that with the second arm delayed by the share ``delay``, until there
+    are ``repeats`` comparisons, those of earlier times included unless ``anew``; each is kept for all to come.
 
     Raises:
         ValueError: ``config`` cannot run here.
@@ -99,7 +99,7 @@ def floor_plan(config: RunConfig, here: Environment, *, repeats: int, delay: flo
         latest = Floor() if anew else read_floor(key)
 
         def begin() -> None:
-            done = len(latest.of(delay))
+            done = latest.done(delay)
             on_found(latest)
             if done < repeats:
                 series.on_part(f"comparison {done + 1} of {repeats}", repeats - done)

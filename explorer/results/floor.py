@@ -55,6 +55,10 @@ class Floor:
     def of(self, delay: float) -> tuple[AgainstItself, ...]:
         return self.delayed.get(delay, ()) if delay else self.comparisons
 
+    def done(self, delay: float) -> int:
+        """How many comparisons there are of equal arms, and of those delayed by ``delay``: of the kind with fewer."""
+        return min(len(self.comparisons), len(self.of(delay)))
+
     def verdicts(self, delay: float) -> Sequence[Verdict]:
         """What each comparison would have been called under the floor that holds now."""
         floor = ASSUMED_FLOOR if self.measured is None else self.measured

@@ -3,8 +3,10 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import threading
+import time
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +29,7 @@ def tiny(tiny_model: Path, tmp_path: Path) -> RunConfig:
     return RunConfig(model=str(tiny_model), device="cpu", text=str(text), batch=2, seq=16, lr=1e-3)
 
 
-def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, seed: int = 0, delay: float = 0.0) -> list[Event]:
+def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, **asked: Any) -> list[Event]:
     """All events of a comparison that is stopped after ``blocks`` blocks."""
     events: list[Event] = []
     flag = threading.Event()
@@ -37,7 +39,7 @@ def compared(tiny: RunConfig, other: RunConfig, *, blocks: int, seed: int = 0, d
         if sum(isinstance(e, BlockEnded) for e in events) == blocks:
             flag.set()
 
-    command = Compare(run_ids=(1, 2), arms=(tiny, other), block_s=0.01, block_steps=5, seed=seed, delay=delay)
+    command = Compare(run_ids=(1, 2), arms=(tiny, other), block_s=0.01, block_steps=5, **asked)
     LiveComparison(command, flag, SimpleQueue(), emit, environment()).serve()
     return events
 
@@ -150,12 +152,65 @@ def test_that_arms_that_do_not_fit_together_are_built_anew_for_each_block(
 
 
 def test_that_a_delay_lengthens_each_of_bs_steps_by_a_share_of_what_they_took(tiny: RunConfig) -> None:
-    events = compared(tiny, tiny, blocks=4, delay=3.0)
+    events = compared(tiny, tiny, blocks=4, delays=(3.0,))
     samples = samples_of(events, 2)
     solo = statistics.median([s.step_ms for s in samples if s.block < 0 and s.phase == "steady"])
     in_blocks = [s.step_ms for s in samples if s.block >= 0]
     assert len(in_blocks) >= 10
     assert min(in_blocks) > 3 * solo
+
+
+def test_that_b_has_a_block_a_pair_for_each_delay_and_the_order_is_mirrored(tiny: RunConfig) -> None:
+    events = compared(tiny, tiny, blocks=12, delays=(0.0, 3.0))
+    blocks = [e for e in events if isinstance(e, BlockEnded)]
+    orders = [[b.arm for b in blocks if b.pair == pair] for pair in range(4)]
+    assert all(sorted(order) == [0, 1, 2] for order in orders)
+    assert (orders[1], orders[3]) == (orders[0][::-1], orders[2][::-1])
+    assert {(b.arm, b.run_id) for b in blocks} == {(0, 1), (1, 2), (2, 2)}
+    ms = [statistics.median(b.step_ms_median for b in blocks if b.arm == arm) for arm in range(3)]
+    assert ms[2] > 2 * ms[1], "only the blocks of its own are delayed"
+    assert ms[2] > 2 * ms[0]
+
+
+def test_that_a_whose_peak_is_known_is_not_alone_first(tiny: RunConfig) -> None:
+    events = compared(tiny, tiny.with_level("gelu", "torch"), blocks=2, a_alone=False)
+    assert [e.run_id for e in events if isinstance(e, SegmentStarted)] == [2, 1]
+    assert all(s.peak_allocated_bytes == -1 for s in samples_of(events, 1))
+    # Beside B it is warm at its first steady step, and then blocks begin.
+    assert sum(s.phase == "steady" for s in samples_of(events, 1) if s.block < 0) == 1
+
+
+class _Late:
+    """The mark of a step that is over only when it is waited for, as on a device that is behind."""
+
+    def __init__(self, device: object) -> None:
+        self.seconds, self._waited = time.perf_counter(), False
+
+    def done(self) -> bool:
+        return self._waited
+
+    def wait(self) -> None:
+        self._waited = True
+
+    def ms_after(self, earlier: _Late) -> float:
+        return (self.seconds - earlier.seconds) * 1e3
+
+
+def test_that_steps_under_way_count_so_that_a_block_is_no_longer_than_asked(
+    tiny: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("explorer.engine.timing.mark", _Late)
+    command = Compare(run_ids=(1, 2), arms=(tiny, tiny), block_s=1e-6, block_steps=8)
+    blocks: list[BlockEnded] = []
+    flag = threading.Event()
+
+    def emit(event: Event) -> None:
+        if isinstance(event, BlockEnded):
+            blocks.append(event)
+            flag.set()
+
+    LiveComparison(command, flag, SimpleQueue(), emit, environment()).serve()
+    assert [block.steps for block in blocks] == [8]
 
 
 def test_that_generation_is_refused(tiny: RunConfig) -> None:

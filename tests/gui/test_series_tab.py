@@ -323,22 +323,22 @@ def test_that_the_floor_of_the_settings_is_measured_kept_and_told(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     desk.find(QAction, "floor_action").trigger()
-    desk.find(QSpinBox, "floor_repeats").setValue(5)
-    answers = Answers(step_ms)
+    desk.find(QSpinBox, "floor_repeats").setValue(6)
+    answers = Answers(step_ms, pairs=40)
     desk.find(QPushButton, "floor_start").click()
     serve(desk, answers, until=lambda: len(answers.compared) == 2)
-    assert text(desk, "floor").startswith("comparison 2 of 5 · 4 left to do")
+    assert text(desk, "floor").startswith("comparison 6 of 6 · 1 left to do")
     serve(desk, answers)
-    assert len(answers.compared) == 5
+    assert len(answers.compared) == 2, "five comparisons of one pair of arms, and one of another"
     a, b = answers.compared[0]
     assert a == b
     assert (a.level("precision"), a.level("attention"), a.level("dropout")) == ("bf16", "sdpa", "off")
     told = desk.find(QLabel, "floor_words").text()
     assert told.startswith(
-        "floor: 0.000%, from 5 comparisons of equal arms\nof equal arms, the second was called slower in 0"
+        "floor: 0.000%, from 6 comparisons of equal arms\nof equal arms, the second was called slower in 0"
     )
-    assert [bar.value for bar in desk.window.panels.series.floor.plot.bars] == [1.0] * 5
-    assert column(desk, "floor_table", 2) == ["no difference shown"] * 5
+    assert [bar.value for bar in desk.window.panels.series.floor.plot.bars] == [1.0] * 6
+    assert column(desk, "floor_table", 2) == ["no difference shown"] * 6
     assert not desk.window.log.runs, "its comparisons are no runs of the table"
     assert known_floor((a,), desk.window.log.environment, block_s=2.0) == (0.0, True)
     desk.find(QCheckBox, "floor_delay").setChecked(True)
@@ -346,7 +346,7 @@ def test_that_the_floor_of_the_settings_is_measured_kept_and_told(
     desk.find(QPushButton, "floor_start").click()
     serve(desk, again, until=lambda: len(again.compared) == 1)
     (command,) = (c for c in again.sent if isinstance(c, Compare))
-    assert command.delay == 0.02
+    assert command.delays == (0.02,)
     desk.find(QPushButton, "floor_stop").click()
     serve(desk, again)
     assert not desk.window.bridge.going
