@@ -1,4 +1,4 @@
-"""A user without a home folder, as in a container that runs as any number."""
+"""Paths in the user's home folder, and a user without one, as in a container that runs as any number."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def homeless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_that_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expanded("~/model") == tmp_path / "model"
+    assert expanded("a~/model") == Path("a~/model")
 
 
 def test_that_runs_are_kept_in_the_current_folder_then(homeless: Path) -> None:
