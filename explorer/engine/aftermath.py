@@ -40,8 +40,7 @@ def spoilt(before_bytes: int) -> str | None:
     left_bytes = in_use_bytes() - before_bytes
     total_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     if left_bytes > max(LEFT_BYTES, LEFT_SHARE * total_bytes):
-        gc.unfreeze()  # this process runs nothing more: what its imports made may be what holds them
-        why = largest_alive("cuda") or "something that Python does not see keeps them, such as a CUDA graph"
+        why = _of_all_alive("cuda") or "something that Python does not see keeps them, such as a CUDA graph"
         return f"{left_bytes / GIB:.2f} GiB of the run were not given back: {why}"
     return None
 
@@ -49,6 +48,18 @@ def spoilt(before_bytes: int) -> str | None:
 def largest_alive(kind: str, most: int = 3) -> str:
     """The largest tensors on devices of this kind that Python holds, and what holds each; empty without any."""
     return ", ".join(alive_tensors(kind, most))
+
+
+def _of_all_alive(kind: str) -> str:
+    """As ``largest_alive``, by a search of what the imports made, too: a list of theirs may be what holds a tensor.
+
+    It takes some tenths of a second, and freezes what is alive now: for a process that has lost memory already.
+    """
+    gc.unfreeze()
+    try:
+        return largest_alive(kind)
+    finally:
+        gc.freeze()
 
 
 def alive_tensors(kind: str, most: int) -> list[str]:

@@ -14,7 +14,7 @@ from transformers import GPT2LMHeadModel
 from worker_talk import Talk
 
 from explorer.config import RunConfig
-from explorer.engine import out_of_memory
+from explorer.engine import aftermath, out_of_memory
 from explorer.engine.aftermath import largest_alive
 from explorer.engine.isolation import ProcessWorker
 from explorer.engine.problems import describe
@@ -145,3 +145,11 @@ def test_that_tensors_left_alive_are_named_by_size_with_what_holds_them() -> Non
     listed.clear()
     assert largest_alive("meta") == "float32 (512, 1024) of 2 MiB in a dict under 'weights'"
     assert largest_alive("xpu") == ""
+
+
+def test_that_a_list_from_before_the_run_is_named_as_the_holder() -> None:
+    listed: list[torch.Tensor] = []
+    gc.freeze()  # as a worker does once it has imported all
+    listed.append(torch.empty(512, 1024, device="meta"))
+    assert largest_alive("meta") == "float32 (512, 1024) of 2 MiB in a call that has not returned"
+    assert aftermath._of_all_alive("meta") == "float32 (512, 1024) of 2 MiB in a list"
