@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from explorer.config import RunConfig
 from explorer.engine import generation
 from explorer.engine.generation import CHUNK, GenerationLoop
+from explorer.engine.no_waits import no_waits
 from explorer.engine.telemetry import Telemetry
 from explorer.engine.timing import DEPTH
 from explorer.engine.tokenizer import bundled
@@ -195,6 +197,49 @@ def test_that_each_prompts_text_is_read_and_ends_at_its_own_stop_string(tiny: GP
     ended, computed = texts(stops)
     assert ended == [text[: min(text.index(stop) for stop in stops if stop in text)] for text in whole]
     assert computed < 40
+
+
+ATEN = torch.ops.aten
+READING = (ATEN._local_scalar_dense, ATEN.item, ATEN.is_nonzero, ATEN.nonzero, ATEN.masked_select)
+"""What needs a tensor's numbers on the host, and so waits for a GPU; in inference mode item and bool as a whole."""
+
+
+class Reads(TorchDispatchMode):
+    """Keeps which of these were called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in READING:
+            self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("levels", CACHES)
+@pytest.mark.parametrize("more_prompts", [(), UNEQUAL[1:]])
+def test_that_no_token_is_read_from_the_device_to_choose_the_next(
+    tiny: GPT2LMHeadModel, levels: dict[str, str], more_prompts: tuple[str, ...]
+) -> None:
+    config = RunConfig(
+        workload="generate", batch=3, temperature=0.9, top_k=9, top_p=0.9, repetition_penalty=1.3, max_new_tokens=12,
+        prompt=UNEQUAL[0], more_prompts=more_prompts, levels=tuple(levels.items()),
+    )  # fmt: skip
+    run = Run(config=config, device=torch.device("cpu"), model=tiny)
+    telemetry = Telemetry(CPU)
+    loop = GenerationLoop(run, TOKENIZER, 64, telemetry)
+    with ExitStack() as stack:
+        stack.enter_context(no_waits())
+        registry.enter(stack, run)
+        loop.begin_segment(0)
+        loop.step()
+        reads = stack.enter_context(Reads())
+        while not loop.finished:
+            loop.step()
+        assert reads.seen == []
+        loop.collect(all_of_them=True)
+    telemetry.close()
 
 
 STOPPING = RunConfig(workload="generate", batch=1, temperature=1.0, prompt="x = ", seed=3, max_new_tokens=60)
