@@ -377,13 +377,14 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("decoder", ["hf", "torch"])
 @pytest.mark.parametrize("new_tokens", [1, 2, 9, 24, 150])
+@pytest.mark.parametrize("more_prompts", [(), ("x",)])
 def test_that_recording_and_replaying_tokens_by_eights_changes_no_token(
-    tiny: GPT2LMHeadModel, decoder: str, new_tokens: int
+    tiny: GPT2LMHeadModel, decoder: str, new_tokens: int, more_prompts: tuple[str, ...]
 ) -> None:
     levels = {"kv_cache": "static", "attention": "sdpa", "decoder": decoder}
     config = RunConfig(
         workload="generate", batch=2, temperature=1.0, max_new_tokens=new_tokens, prompt=PROMPTS[0], seed=3,
-        levels=tuple(levels.items()),
+        more_prompts=more_prompts, levels=tuple(levels.items()),
     )  # fmt: skip
     assert generated(tiny, config, graphed=True) == generated(tiny, config)
     # A prefill, a token; past the context the prefill of its last half.
@@ -458,6 +459,22 @@ def test_that_greedy_tokens_on_the_gpu_are_those_of_transformers_generate(
             levels=tuple({**levels, "decode_graph": graph}.items()),
         )  # fmt: skip
         assert generated(tiny, config, device="cuda")[0] == [expected, expected]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graph", ["off", "on"])
+@pytest.mark.parametrize("levels", GRAPHS)
+def test_that_prompts_of_unequal_length_go_on_on_the_gpu_as_each_does_alone(
+    tiny: GPT2LMHeadModel, levels: dict[str, str], graph: str
+) -> None:
+    tiny.to("cuda")
+    alone = [by_transformers(tiny, ids, 24)[len(ids) :] for ids in map(TOKENIZER.encode, UNEQUAL)]
+    config = RunConfig(
+        workload="generate", device="cuda:0", batch=3, temperature=0.0, max_new_tokens=24, prompt=UNEQUAL[0],
+        more_prompts=UNEQUAL[1:], levels=tuple({**levels, "decode_graph": graph}.items()),
+    )  # fmt: skip
+    tokens, _ = generated(tiny, config, device="cuda")
+    assert [row[-24:] for row in tokens] == alone
 
 
 @pytest.mark.gpu
