@@ -175,12 +175,12 @@ def _segment(row: Row, toggles: Mapping[str, str], *, first_step: int, changes: 
 
 
 def _setting(name: str, cell: str) -> Any:
-    if name == "stop":
+    default = _SETTINGS[name].default
+    if isinstance(default, tuple):
         try:
             return json.loads(cell) if cell else []
         except json.JSONDecodeError as error:
-            raise ValueError(f"stop is {cell!r}; it must be a JSON list of strings") from error
-    default = _SETTINGS[name].default
+            raise ValueError(f"{name} is {cell!r}; it must be a JSON list of strings") from error
     if isinstance(default, str):
         return cell
     try:

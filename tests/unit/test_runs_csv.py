@@ -18,7 +18,9 @@ from explorer.results.runs_csv import read_runs
 from explorer.results.sample import RESUMED, Segment
 from explorer.results.store import Store
 
-OTHER = dataclasses.replace(CONFIG, batch=16, stop=("\n\n", "="), prompt="=1+1").with_level("precision", None)
+OTHER = dataclasses.replace(CONFIG, batch=16, stop=("\n\n", "="), prompt="=1+1", more_prompts=("a", "-b\n")).with_level(
+    "precision", None
+)
 
 
 def exported(path: Path) -> RunRecord:
@@ -134,6 +136,7 @@ def test_that_a_csv_saved_by_a_spreadsheet_or_made_before_some_columns_is_read(t
         ({"run": "one"}, "row 2: run is 'one'; it must be a whole number"),
         ({"run": "2"}, "a segment is there twice"),
         ({"stop": "[1"}, "row 2: stop"),
+        ({"more_prompts": "[1]"}, "row 2: more_prompts"),
         ({"steps": "inf"}, "row 2: steps is 'inf'; it must be finite"),
     ],
 )
