@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 from explorer.config import RunConfig
-from explorer.optimizations.base import Level, Optimization, Run, Stage
+from explorer.optimizations.base import Level, Needs, Optimization, Run, Stage
 from explorer.optimizations.snippet import Snippet
 from explorer.results.environment import DeviceInfo
 from explorer.results.proof import Evidence, Profile, listed
@@ -37,12 +37,21 @@ class Compiled(Optimization):
     label = "torch.compile"
     tier = "system"
     stage = Stage.COMPILE
-    workloads = ("train",)
+    workloads = ("train", "generate")
     may_cost_process = True
     levels = (
         Level(id="off", label="off", help="Python calls one operator after another."),
-        Level(id="blocks", label="each block", help="One block is compiled and serves all: quick to compile."),
-        Level(id="model", label="whole model", help="Forward and backward as one graph each, the loss included."),
+        Level(
+            id="blocks",
+            label="each block",
+            help="One block is compiled and serves all: quick to compile.",
+            workloads=("train",),  # with a cache each block has a place of its own in it, and would be compiled anew
+        ),
+        Level(
+            id="model",
+            label="whole model",
+            help="In training forward and backward as one graph each, the loss included; in generation all blocks.",
+        ),
     )
     help = (
         "torch.compile records the model's operators once and lets Inductor write Triton kernels for them, forward and "
@@ -52,7 +61,7 @@ class Compiled(Optimization):
     )
     cost = (
         "Compiling takes from seconds (each block) to about a minute (whole model) when a run begins and after each "
-        "change of a setting; that step is not counted. Rounding comes in another order. The explicit GeLU and float32 "
+        "change of a setting; that step is not counted. In generation the prompt's pass and a token are compiled apart. Rounding comes in another order. The explicit GeLU and float32 "
         "copies of the logits are fused away, so other toggles gain less beside it."
     )
     expect = (
@@ -63,7 +72,25 @@ class Compiled(Optimization):
     code = """\
 model.compile(dynamic=False, fullgraph=True)  # in place; or each block: block.compile(...)
 loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss  # the first call compiles
+
+model.transformer.compile(dynamic=False, fullgraph=True)  # generation, with transformers.StaticCache
 """
+    needs = (
+        Needs(
+            level="model",
+            other="kv_cache",
+            allowed=("static",),
+            reason="a cache that grows has other shapes at each token, and each would be compiled",
+            workloads=("generate",),
+        ),
+        Needs(
+            level="model",
+            other="decoder",
+            allowed=("hf",),
+            reason="the other decoders do not call the model that is compiled",
+            workloads=("generate",),
+        ),
+    )
     # Another order of the same float32 operations.
     tolerance: ClassVar[Mapping[str, float]] = {"blocks": 1e-5, "model": 1e-5}
     proof: ClassVar[Mapping[str, Callable[[Profile], Evidence]]] = {
@@ -82,6 +109,8 @@ loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss  # the first
         return None
 
     def snippet(self, level: str, config: RunConfig) -> Snippet:
+        if config.workload == "generate":
+            return Snippet(setup="model.transformer.compile(dynamic=False, fullgraph=True)")
         if level == "model":
             return Snippet(setup="model.compile(dynamic=False, fullgraph=True)")
         return Snippet(
@@ -92,7 +121,9 @@ loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss  # the first
     def applied(self, run: Run, level: str) -> Iterator[None]:
         import torch
 
-        modules: list[nn.Module] = [run.model] if level == "model" else list(run.model.transformer.h)
+        # Generation takes the head of the last token alone: it calls the model without.
+        whole = run.model if run.config.workload == "train" else run.model.transformer
+        modules: list[nn.Module] = [whole] if level == "model" else list(run.model.transformer.h)
         # In place, and not torch.compile(model): whoever holds the model calls what was compiled.
         for module in modules:
             module.compile(dynamic=False, fullgraph=True, backend=BACKEND)
