@@ -38,13 +38,20 @@ class HeatMap(StillPlot):
     """``unit``: an English literal, what the words in the fields are of."""
 
     def __init__(self, *, name: str, title: str, unit: str, words: str) -> None:
-        left, bottom = PlainAxis("left", later("tokens")), PlainAxis("bottom", unit)
-        super().__init__(name=name, title=title, words=words, left=left, bottom=bottom, left_px=LEFT_AXIS_PX, grid="")
         self._cells: Mapping[tuple[int, int], Cell] = {}
         self._batches: Sequence[int] = ()
         self._largest: Mapping[int, str] = {}
         self._drawn: list[pg.GraphicsObject] = []
         self._with_words = True
+        super().__init__(
+            name=name,
+            title=title,
+            words=words,
+            left=lambda: PlainAxis("left", later("tokens")),
+            bottom=lambda: PlainAxis("bottom", unit),
+            left_px=LEFT_AXIS_PX,
+            grid="",
+        )
 
     @property
     def cells(self) -> Mapping[tuple[int, int], Cell]:
@@ -61,10 +68,14 @@ class HeatMap(StillPlot):
     ) -> None:
         """Draw ``cells``, by sequence length and batch, in columns of ``batches``, the longest row on top."""
         self._cells, self._batches, self._largest = cells, batches, largest
+        self._redraw()
+
+    def _draw(self) -> None:
+        cells, batches, largest = self._cells, self._batches, self._largest
         for item in self._drawn:
             self.removeItem(item)
         self._drawn = []
-        self.show_empty(not cells)
+        self._show_empty(not cells)
         if not cells:
             return
         seqs = sorted(largest)
@@ -77,7 +88,7 @@ class HeatMap(StillPlot):
             for column, batch in enumerate(batches):
                 cell = cells.get((seq, batch))
                 if cell is not None:
-                    self._draw(cell, column, row, cell.value / best)
+                    self._draw_cell(cell, column, row, cell.value / best)
             self._write(largest[seq], len(batches) - 0.4, row, QColor(theme(self._dark).text), (0, 0.5))
         left, bottom = self._axes
         left.setTicks([[(row, str(seq)) for row, seq in enumerate(seqs)]])
@@ -88,16 +99,11 @@ class HeatMap(StillPlot):
             xRange=(-0.5, len(batches) - 0.5 + LARGEST_PX / cell_px), yRange=(-0.5, len(seqs) - 0.5), padding=0
         )
 
-    def apply_theme(self, dark: bool) -> None:
-        super().apply_theme(dark)
-        self.show_cells(self._cells, self._batches, self._largest)
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if hasattr(self, "_cells"):  # else resized by the constructor of the class above
-            self.show_cells(self._cells, self._batches, self._largest)
+        self._redraw()
 
-    def _draw(self, cell: Cell, column: int, row: int, share: float) -> None:
+    def _draw_cell(self, cell: Cell, column: int, row: int, share: float) -> None:
         look = theme(self._dark)
         ground = QColor(look.background)
         if math.isfinite(share):

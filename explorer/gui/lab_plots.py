@@ -45,22 +45,17 @@ def symbol_of(variant: str) -> str:
 class LabPlot(StillPlot):
     """A plot of the rows with logarithmic axes; what stands in the plot are logarithms to base 10."""
 
-    def __init__(self, *, name: str, title: str, words: str, left: PlainAxis, bottom: PlainAxis) -> None:
-        super().__init__(name=name, title=title, words=words, left=left, bottom=bottom, left_px=LEFT_AXIS_PX, grid="xy")
+    def __init__(
+        self, *, name: str, title: str, words: str, left: Callable[[], PlainAxis], bottom: Callable[[], PlainAxis]
+    ) -> None:
         self._rows: Sequence[LabRow] = ()
         self._drawn: list[pg.GraphicsObject] = []
+        super().__init__(name=name, title=title, words=words, left=left, bottom=bottom, left_px=LEFT_AXIS_PX, grid="xy")
 
     def show_rows(self, rows: Sequence[LabRow]) -> None:
         """Draw ``rows``."""
         self._rows = rows
-        for item in self._drawn:
-            self.removeItem(item)
-        self._drawn = []
-        self._draw()
-
-    def apply_theme(self, dark: bool) -> None:
-        super().apply_theme(dark)
-        self.show_rows(self._rows)
+        self._redraw()
 
     def keys(self) -> tuple[Key, ...]:
         """The legend: the variants that are drawn."""
@@ -75,6 +70,16 @@ class LabPlot(StillPlot):
         raise NotImplementedError
 
     def _draw(self) -> None:
+        for item in self._drawn:
+            self.removeItem(item)
+        self._drawn = []
+        known = self._known()
+        self._show_empty(not known)
+        if known:
+            self._draw_rows(known)
+
+    def _draw_rows(self, known: list[LabRow]) -> None:
+        """Draw ``known``, which are some."""
         raise NotImplementedError
 
     def _add(self, item: pg.GraphicsObject) -> None:
@@ -96,21 +101,21 @@ class RooflinePlot(LabPlot):
     """
 
     def __init__(self) -> None:
+        self._selected: tuple[LabRow, ...] = ()
         super().__init__(
             name="roofline_plot",
             title=later("Roofline"),
             words=later(
                 "A point a variant: how fast it is under the roof that copies and matrix products measure here."
             ),
-            left=LogAxis("left", "TFLOP/s"),
-            bottom=LogAxis("bottom", later("FLOP a byte that must be moved")),
+            left=lambda: LogAxis("left", "TFLOP/s"),
+            bottom=lambda: LogAxis("bottom", later("FLOP a byte that must be moved")),
         )
-        self._selected: tuple[LabRow, ...] = ()
 
     def show_selected(self, rows: Sequence[LabRow]) -> None:
         """Draw a ring around the points of ``rows``."""
         self._selected = tuple(rows)
-        self.show_rows(self._rows)
+        self._redraw()
 
     def roofs(self) -> dict[str, tuple[float, float]]:
         """By number format: the copy in TB/s, and the product in TFLOP/s, as far as both were measured."""
@@ -124,11 +129,8 @@ class RooflinePlot(LabPlot):
     def _known(self) -> list[LabRow]:
         return [row for row in self._rows if math.isfinite(row.tflop_per_s) and row.tflop_per_s > 0]
 
-    def _draw(self) -> None:
-        known, roofs = self._known(), self.roofs()
-        self.show_empty(not known)
-        if not known:
-            return
+    def _draw_rows(self, known: list[LabRow]) -> None:
+        roofs = self.roofs()
         look = theme(self._dark)
         x = [_intensity(row) for row in known]
         y = [math.log10(row.tflop_per_s) for row in known]
@@ -184,8 +186,8 @@ class AttentionPlot(LabPlot):
             name=name,
             title=title,
             words=words,
-            left=LogAxis("left", unit),
-            bottom=LogAxis("bottom", later("tokens a sequence"), base=2),
+            left=lambda: LogAxis("left", unit),
+            bottom=lambda: LogAxis("bottom", later("tokens a sequence"), base=2),
         )
 
     def full(self) -> list[LabRow]:
@@ -204,11 +206,8 @@ class AttentionPlot(LabPlot):
     def _known(self) -> list[LabRow]:
         return [row for row in self._of_one_format() if self._value(row) > 0]
 
-    def _draw(self) -> None:
-        known, full = self._known(), self.full()
-        self.show_empty(not known)
-        if not known:
-            return
+    def _draw_rows(self, known: list[LabRow]) -> None:
+        full = self.full()
         values = [math.log10(self._value(row)) for row in known]
         low, high = min(values) - 0.2, max(values) + 0.2
         if full:

@@ -45,27 +45,33 @@ class RunLine:
 
 class OverlayPlot(StillPlot):
     def __init__(self) -> None:
-        self._left, self._bottom = SiAxis("left", None), SiAxis("bottom", None)
+        self._shown: tuple[Sequence[RunLine], What, Over] = ((), "rate", "tokens")
+        self.lines: list[Curve] = []
+        self._known: dict[tuple[str, What, Over], tuple[int, tuple[np.ndarray, np.ndarray]]] = {}
+        """Of each run its line, and of how many steps that is."""
         super().__init__(
             name="overlay_plot",
             title=later("Curves of the runs"),
             words=later("A line a run: each as its steps went, over tokens, steps or time."),
-            left=self._left,
-            bottom=self._bottom,
+            left=lambda: SiAxis("left", None),
+            bottom=lambda: SiAxis("bottom", None),
             left_px=LEFT_AXIS_PX,
             grid="xy",
         )
-        self.lines: list[Curve] = []
-        self._known: dict[tuple[str, What, Over], tuple[int, tuple[np.ndarray, np.ndarray]]] = {}
-        """Of each run its line, and of how many steps that is."""
 
     def show_runs(self, runs: Sequence[RunLine], what: What, over: Over) -> None:
         """Draw ``runs``; those in which nothing of it was measured have no line."""
+        self._shown = (runs, what, over)
+        self._redraw()
+
+    def _draw(self) -> None:
+        runs, what, over = self._shown
         for curve in self.lines:
             self.removeItem(curve)
         self.lines = []
-        keep(self._left.setLabel, WHATS[what][1])
-        keep(self._bottom.setLabel, OVERS[over][1])
+        left, bottom = self._axes
+        keep(left.setLabel, WHATS[what][1])
+        keep(bottom.setLabel, OVERS[over][1])
         drawn = [(run, *self._line(run.record, what, over)) for run in runs]
         for run, x, y in drawn:
             if len(x):
@@ -74,7 +80,7 @@ class OverlayPlot(StillPlot):
                 curve.setData(x, y)
                 self.addItem(curve, ignoreBounds=True)
                 self.lines.append(curve)
-        self.show_empty(not self.lines)
+        self._show_empty(not self.lines)
         if self.lines:
             self._fit([x for _, x, _ in drawn if len(x)], [y[np.isfinite(y)] for _, x, y in drawn if len(x)], what)
 

@@ -38,17 +38,28 @@ class BarsPlot(StillPlot):
     """Tokens/s of each entry, the first on top, with a line from its 5th to its 95th percentile."""
 
     def __init__(self) -> None:
-        left, bottom = PlainAxis("left", None), SiAxis("bottom", later("tokens/s"))
+        self._shown: tuple[Sequence[Entry], Colours, float | None] = ((), {}, None)
         super().__init__(
             name="bars_plot",
             title=later("Speed of the runs"),
             words=later("A bar a run: its speed, and the range of nine steps in ten."),
-            left=left,
-            bottom=bottom,
+            left=lambda: PlainAxis("left", None),
+            bottom=lambda: SiAxis("bottom", later("tokens/s")),
             left_px=NAMES_PX,
             grid="x",
         )
         self.setMinimumWidth(LEAST_PX)
+
+    def show_entries(self, entries: Sequence[Entry], colours: Colours, *, floor: float | None) -> None:
+        """Draw ``entries``, each in its colour.
+
+        ``floor``: the share by which equal runs may seem to differ, drawn around the first; None: they do not compare.
+        """
+        self._shown = (entries, colours, floor)
+        self._redraw()
+
+    def _furnish(self) -> None:
+        bottom = self._axes[1]
         bottom.setZValue(-1)  # its grid lies under the bars
         bottom.setStyle(maxTextLevel=0)
         self._bars = pg.BarGraphItem(x0=[], y=[], height=BAR, width=[])
@@ -59,11 +70,8 @@ class BarsPlot(StillPlot):
         self.addItem(self._bars)
         self.addItem(self._ranges)
 
-    def show_entries(self, entries: Sequence[Entry], colours: Colours, *, floor: float | None) -> None:
-        """Draw ``entries``, each in its colour.
-
-        ``floor``: the share by which equal runs may seem to differ, drawn around the first; None: they do not compare.
-        """
+    def _draw(self) -> None:
+        entries, colours, floor = self._shown
         known = [(row, e) for row, e in enumerate(entries) if math.isfinite(e.tokens_per_s)]
         self._floor.setVisible(floor is not None and bool(known) and known[0][0] == 0)
         if floor is not None and known:
@@ -73,7 +81,7 @@ class BarsPlot(StillPlot):
             self._floor.setBrush(band)
             for edge in self._floor.lines:
                 edge.setPen(pen(band, 1.0))
-        self.show_empty(not known)
+        self._show_empty(not known)
         self._axes[0].setStyle(tickLength=0)  # names need none
         rates = [e.tokens_per_s for _, e in known]
         places = [-row for row, _ in known]
@@ -115,28 +123,35 @@ class FrontPlot(StillPlot):
     """Speed against memory; up and to the left is better. The line joins those that no other beats in both."""
 
     def __init__(self) -> None:
-        left, bottom = SiAxis("left", later("tokens/s")), PlainAxis("bottom", later("GiB in a step"))
+        self._shown: tuple[Sequence[Entry], Colours] = ((), {})
+        self._words: list[pg.TextItem] = []
         super().__init__(
             name="front_plot",
             title=later("Speed against memory"),
             words=later(
                 "A point a run: up and to the left is better. The line joins those that no other beats in both."
             ),
-            left=left,
-            bottom=bottom,
+            left=lambda: SiAxis("left", later("tokens/s")),
+            bottom=lambda: PlainAxis("bottom", later("GiB in a step")),
             left_px=LEFT_AXIS_PX,
             grid="xy",
         )
-        self._front = pg.PlotDataItem()
-        self._points = pg.ScatterPlotItem(size=POINT_PX, pxMode=True)
-        self._words: list[pg.TextItem] = []
-        self.addItem(self._front)
-        self.addItem(self._points)
 
     def show_entries(self, entries: Sequence[Entry], colours: Colours) -> None:
         """Draw ``entries``, each in its colour."""
+        self._shown = (entries, colours)
+        self._redraw()
+
+    def _furnish(self) -> None:
+        self._front = pg.PlotDataItem()
+        self._points = pg.ScatterPlotItem(size=POINT_PX, pxMode=True)
+        self.addItem(self._front)
+        self.addItem(self._points)
+
+    def _draw(self) -> None:
+        entries, colours = self._shown
         known = [e for e in entries if math.isfinite(e.tokens_per_s) and math.isfinite(e.memory_gib)]
-        self.show_empty(not known)
+        self._show_empty(not known)
         best = pareto(entries)
         corners = [(e.memory_gib, e.tokens_per_s) for e in best]
         # Along the front: more memory is spent before anything becomes faster.

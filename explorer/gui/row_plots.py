@@ -63,22 +63,20 @@ class RowPlot(StillPlot):
         limit: float | None = None,
         words_share: float = WORDS_SHARE,
     ) -> None:
-        left, bottom = PlainAxis("left", None), PlainAxis("bottom", unit)
-        super().__init__(
-            name=name,
-            title=title,
-            words=words,
-            left=left,
-            bottom=bottom,
-            left_px=names_px,
-            grid="x",
-        )
-        bottom.setZValue(-1)  # its grid lies under the bars
         self._names = names_px > NO_NAMES_PX
         self._limit = limit
         self._words_share = words_share
         self._bars: Sequence[Bar] = ()
         self._drawn: list[pg.GraphicsObject] = []
+        super().__init__(
+            name=name,
+            title=title,
+            words=words,
+            left=lambda: PlainAxis("left", None),
+            bottom=lambda: PlainAxis("bottom", unit),
+            left_px=names_px,
+            grid="x",
+        )
 
     @property
     def bars(self) -> Sequence[Bar]:
@@ -88,21 +86,24 @@ class RowPlot(StillPlot):
     def show_bars(self, bars: Sequence[Bar]) -> None:
         """Draw ``bars``, the first on top."""
         self._bars = bars
+        self._redraw()
+
+    def _furnish(self) -> None:
+        self._axes[1].setZValue(-1)  # its grid lies under the bars
+
+    def _draw(self) -> None:
+        bars = self._bars
         for item in self._drawn:
             self.removeItem(item)
         self._drawn = []
-        self.show_empty(not bars)
+        self._show_empty(not bars)
         self._axes[0].setStyle(tickLength=0)  # names need none
         if not bars:
             return
         self._axes[0].setTicks([self._ticks()])
         end = self._end()
-        self._draw(end)
+        self._draw_bars(end)
         self._view.setRange(xRange=(self._start(), end), yRange=(-max(len(bars), FEWEST_ROWS) + 0.4, 0.6), padding=0)
-
-    def apply_theme(self, dark: bool) -> None:
-        super().apply_theme(dark)
-        self.show_bars(self._bars)
 
     def _start(self) -> float:
         return 0.0
@@ -111,7 +112,7 @@ class RowPlot(StillPlot):
         known = [v for bar in self._bars for v in (bar.value, bar.high) if math.isfinite(v)]
         return round_up(self._words_share * max([*known, self._limit or 0.0], default=1.0) or 1.0)
 
-    def _draw(self, end: float) -> None:
+    def _draw_bars(self, end: float) -> None:
         look = theme(self._dark)
         muted = blend(QColor(look.muted), QColor(look.background), 0.35)
         for row, bar in enumerate(self._bars):
@@ -167,8 +168,7 @@ class RowPlot(StillPlot):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        if hasattr(self, "_bars"):  # else resized by the constructor of the class above
-            self.show_bars(self._bars)
+        self._redraw()
 
 
 class EffectsPlot(RowPlot):
@@ -188,7 +188,7 @@ class EffectsPlot(RowPlot):
         floor = max((bar.floor for bar in self._bars if math.isfinite(bar.floor)), default=0.0)
         return min([*known, 1 / (1 + floor), 1 - LEAST_RANGE]), max([*known, 1 + floor, 1 + LEAST_RANGE])
 
-    def _draw(self, end: float) -> None:
+    def _draw_bars(self, end: float) -> None:
         look = theme(self._dark)
         floor = max((bar.floor for bar in self._bars if math.isfinite(bar.floor)), default=0.0)
         band = pg.LinearRegionItem((1 / (1 + floor), 1 + floor), movable=False)

@@ -105,7 +105,7 @@ def ended(bench: Bench, command: Compare) -> None:
 
 
 def points(bench: Bench, plot: str, item: int) -> list[tuple[float, float]]:
-    x, y = bench.find(pg.PlotWidget, plot).getPlotItem().listDataItems()[item].getData()
+    x, y = bench.find(pg.GraphicsView, plot).getPlotItem().listDataItems()[item].getData()
     return [] if x is None else list(zip(x, y, strict=True))
 
 
@@ -146,7 +146,7 @@ def test_that_blocks_and_interval_are_drawn_as_they_come_and_a_disturbed_pair_is
     assert low[1] < middle[1] < high[1]
     assert bench.window.panels.compare.ratio_readout.text().startswith(f"{ratio:.3f}x")
     assert bench.window.panels.compare.pairs_readout.text() == "5 pairs"
-    (floor,) = (i for i in bench.find(pg.PlotWidget, "interval_plot").items() if isinstance(i, pg.LinearRegionItem))
+    (floor,) = (i for i in bench.find(pg.GraphicsView, "interval_plot").items() if isinstance(i, pg.LinearRegionItem))
     assert floor.getRegion() == pytest.approx((1 / 1.005, 1.005))
     assert floor.isVisible()
     bench.find(QPushButton, "compare_button").click()

@@ -143,8 +143,8 @@ def test_that_a_loss_that_is_no_number_comes_with_the_curve_of_its_norms_and_a_l
     assert texts(shown, "finding_loss")["finding_loss"].startswith(
         "Step 10: the loss is nan, at a learning rate of 0.5"
     )
-    plot = shown.window.panels.diagnosis.findChild(pg.PlotWidget, "norms_plot")
-    line, crosses = plot.listDataItems()
+    plot = shown.window.panels.diagnosis.findChild(pg.GraphicsView, "norms_plot")
+    line, crosses = plot.getPlotItem().listDataItems()
     assert line.getData()[1][:9].tolist() == pytest.approx(range(9)), "their logarithms"
     assert crosses.getData()[0].tolist() == list(range(9, 20))
     shown.find(QPushButton, "try_lr").click()

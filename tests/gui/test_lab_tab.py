@@ -118,13 +118,13 @@ def test_that_columns_sort_by_value_and_what_is_unknown_comes_last(desk: Desk) -
 
 
 def scatters(desk: Desk, plot: str) -> list[pg.ScatterPlotItem]:
-    items = desk.find(pg.PlotWidget, plot).getPlotItem().items
+    items = desk.find(pg.GraphicsView, plot).getPlotItem().items
     return [item for item in items if isinstance(item, pg.ScatterPlotItem)]
 
 
 def lines(desk: Desk, plot: str) -> list[list[tuple[float, float]]]:
     """The lines of a plot, in the numbers that its axes say."""
-    items = desk.find(pg.PlotWidget, plot).getPlotItem().listDataItems()
+    items = desk.find(pg.GraphicsView, plot).getPlotItem().listDataItems()
     found = [item.getData() for item in items if isinstance(item, pg.PlotDataItem)]
     return [[(10**x, 10**y) for x, y in zip(*data, strict=True)] for data in found]
 
@@ -133,7 +133,11 @@ def test_that_the_roof_is_the_measured_copy_and_product_and_points_lie_under_it(
     window = desk.open()
     case = Case(operation="attention", dtype="bfloat16", shape=(8, 12, 1024, 64))
     window.panels.lab.show_rows([row(case, "flash", 100.0), row(case, "triton", 200.0)])
-    said = {i.toPlainText() for i in desk.find(pg.PlotWidget, "roofline_plot").items() if isinstance(i, pg.TextItem)}
+    said = {
+        i.toPlainText()
+        for i in desk.find(pg.GraphicsView, "roofline_plot").getPlotItem().items
+        if isinstance(i, pg.TextItem)
+    }
     assert said == {"bfloat16: 800 TFLOP/s", "/ copy: 4,000 GB/s"}
     (roof,) = lines(desk, "roofline_plot")
     (_, (ridge, top), (_, still)) = roof
@@ -167,7 +171,7 @@ def test_that_attention_is_drawn_over_its_length_and_out_of_memory_is_a_cross(de
     for plot in ("attention_time_plot", "attention_memory_plot"):
         (cross,) = [item for item in scatters(desk, plot) if item.opts["symbol"] == "x"]
         assert 10 ** cross.data["x"] == close([4096])
-        (low, high) = desk.find(pg.PlotWidget, plot).getPlotItem().viewRange()[1]
+        (low, high) = desk.find(pg.GraphicsView, plot).getPlotItem().viewRange()[1]
         assert low < cross.data["y"][0] < high
 
 

@@ -60,11 +60,11 @@ def test_that_runs_stand_side_by_side_with_their_ratios_to_the_first(shown: Benc
 
 
 def test_that_bars_and_front_are_drawn_in_the_runs_colours(shown: Bench) -> None:
-    (bars,) = (i for i in shown.find(pg.PlotWidget, "bars_plot").items() if isinstance(i, pg.BarGraphItem))
+    (bars,) = (i for i in shown.find(pg.GraphicsView, "bars_plot").items() if isinstance(i, pg.BarGraphItem))
     assert list(bars.opts["width"]) == pytest.approx(list(RATES.values()))
     table = shown.window.panels.runs
     assert [QColor(c) for c in bars.opts["brushes"]] == [table.colour(run_id) for run_id in RATES]
-    plot = shown.find(pg.PlotWidget, "front_plot")
+    plot = shown.find(pg.GraphicsView, "front_plot")
     (points,) = (i for i in plot.items() if isinstance(i, pg.ScatterPlotItem) and len(i.data))
     drawn = np.array(sorted(zip(points.data["x"], points.data["y"], strict=True)))
     assert drawn == pytest.approx(np.array(sorted((PEAKS_GIB[i], RATES[i]) for i in RATES)))
@@ -77,7 +77,7 @@ def test_that_the_floor_of_the_first_run_is_drawn_around_it_and_said(
 ) -> None:
     note = shown.find(QLabel, "overview_note")
     assert note.text().endswith("A/A floor ±0.50%, assumed: less than that shows no difference.")
-    (band,) = (i for i in shown.find(pg.PlotWidget, "bars_plot").items() if isinstance(i, pg.LinearRegionItem))
+    (band,) = (i for i in shown.find(pg.GraphicsView, "bars_plot").items() if isinstance(i, pg.LinearRegionItem))
     assert band.getRegion() == pytest.approx((RATES[1] / 1.005, RATES[1] * 1.005))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     config = shown.window.log.run(1).segment(0).config
