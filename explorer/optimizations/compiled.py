@@ -61,8 +61,9 @@ class Compiled(Optimization):
     )
     cost = (
         "Compiling takes from seconds (each block) to about a minute (whole model) when a run begins and after each "
-        "change of a setting; that step is not counted. In generation the prompt's pass and a token are compiled apart. Rounding comes in another order. The explicit GeLU and float32 "
-        "copies of the logits are fused away, so other toggles gain less beside it."
+        "change of a setting; that step is not counted. In generation the prompt's pass and a token are compiled "
+        "apart. Rounding comes in another order. The explicit GeLU and float32 copies of the logits are fused away, "
+        "so other toggles gain less beside it."
     )
     expect = (
         "On an H200, GPT-2 124M, B = 8, T = 1024, bf16 with SDPA and fused AdamW, dropout off: from 47.0 to 26.9 ms a "
