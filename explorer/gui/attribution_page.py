@@ -41,7 +41,15 @@ LEAST_PX = 72
 
 class AttributionPage(SeriesPage):
     def __init__(self) -> None:
-        table = ResultTable(name="attribution_table", title=later("Settings and effects"), words=0, whole=True)
+        table = ResultTable(
+            name="attribution_table",
+            title=later("Settings and effects"),
+            words=0,
+            whole=True,
+            empty=later(
+                "Press Measure: each setting becomes a row, and then what each toggle does and which act together."
+            ),
+        )
         super().__init__("attribution", later("Attribution"), table, checks=True)
         self.effects = EffectsPlot(
             name="effects_plot",

@@ -29,7 +29,13 @@ NUMBERS_PX = 60
 
 class FloorPage(SeriesPage):
     def __init__(self) -> None:
-        table = ResultTable(name="floor_table", title=later("Comparisons of equal arms"), words=2, whole=True)
+        table = ResultTable(
+            name="floor_table",
+            title=later("Comparisons of equal arms"),
+            words=2,
+            whole=True,
+            empty=later("Press Measure: each comparison of two equal arms becomes a row."),
+        )
         super().__init__("floor", later("A/A floor"), table, checks=False)
         self.plot = EffectsPlot(
             name="floor_plot",

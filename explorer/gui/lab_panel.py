@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSortFilterProxyModel, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPaintEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QHBoxLayout,
@@ -26,13 +26,16 @@ from explorer.gui.lab_plots import MIB, AttentionPlot, LabPlot, RooflinePlot
 from explorer.gui.language import later, tr
 from explorer.gui.palette import theme
 from explorer.gui.readout import Legend
-from explorer.gui.table_shape import keep_rows_in_sight, shape
+from explorer.gui.table_shape import draw_empty_words, keep_rows_in_sight, shape
 from explorer.gui.wording import keep
 from explorer.results.lab import OPERATIONS, LabRow
 from explorer.results.lab_words import lab_words
 
 CHOICES = tuple(name for name in OPERATIONS if not name.endswith("_backward"))
 """What can be chosen: a backward pass goes with its forward one."""
+EMPTY_WORDS = later(
+    "Press Measure (F7): each operation of GPT-2 is timed by itself in every variant, and each becomes a row."
+)
 
 
 class LabPanel(QWidget):
@@ -195,7 +198,7 @@ class LabPanel(QWidget):
         return button
 
     def _table(self) -> QTableView:
-        table = QTableView()
+        table = _Table()
         table.setObjectName("lab_table")
         keep(table.setAccessibleName, "The lab's results")
         table.setModel(self._sorted)
@@ -216,6 +219,13 @@ class LabPanel(QWidget):
         ticked = any(action.isChecked() for action in self._operations.actions())
         self._choose.setText((many if chosen else tr("All operations")) if ticked else tr("All operations"))
         self._choose.setAccessibleName(self._choose.text())
+
+
+class _Table(QTableView):
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.model().rowCount():
+            draw_empty_words(self, EMPTY_WORDS)
 
 
 class _StayingMenu(QMenu):

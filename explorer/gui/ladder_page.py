@@ -31,7 +31,13 @@ ROOMY_PX = 600
 
 class LadderPage(SeriesPage):
     def __init__(self) -> None:
-        table = ResultTable(name="ladder_table", title=later("The ladder's rungs"), words=0, whole=True)
+        table = ResultTable(
+            name="ladder_table",
+            title=later("The ladder's rungs"),
+            words=0,
+            whole=True,
+            empty=later("Press Measure: each rung becomes a row, with what it adds to the one before."),
+        )
         super().__init__("ladder", later("Ladder"), table, checks=True)
         self.speed = RowPlot(
             name="ladder_speed_plot",

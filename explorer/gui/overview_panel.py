@@ -72,7 +72,12 @@ class OverviewPanel(QWidget):
         self._dark = False
         for combo in (self.drawn, self.over):
             combo.currentIndexChanged.connect(self._draw)
-        self.table = ResultTable(name="overview_table", title=later("Runs side by side"), words=1)
+        self.table = ResultTable(
+            name="overview_table",
+            title=later("Runs side by side"),
+            words=1,
+            empty=later("The runs that are selected in the table below, or all of them, stand here side by side."),
+        )
         self.table.setFixedHeight(TABLE_HEIGHT_PX)
         self._note = QLabel()
         self._note.setObjectName("overview_note")

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pyqtgraph as pg
 from numpy.typing import NDArray
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QFontMetrics
+from PySide6.QtCore import QPointF, QRectF, QSizeF, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QResizeEvent
 
 from explorer.gui.axes import EDGE_PX, PlainAxis, SiAxis, round_up
 from explorer.gui.language import from_below, later
@@ -25,8 +25,8 @@ LEAST_PX = 270
 BAR = 0.62
 """Of the room that an entry has."""
 POINT_PX = 11
-LEFT_FROM = 0.6
-"""Of the axis: names of points further on stand left of them."""
+MOST_NAMES = 4
+"""That stand beside points which touch; of more, how many."""
 ROOMY_PX = 260
 """An axis as wide as this has room for five numbers."""
 
@@ -125,6 +125,8 @@ class FrontPlot(StillPlot):
     def __init__(self) -> None:
         self._shown: tuple[Sequence[Entry], Colours] = ((), {})
         self._words: list[pg.TextItem] = []
+        self._named: tuple[Entry, ...] = ()
+        self._ends = (1.0, 1.0)
         super().__init__(
             name="front_plot",
             title=later("Speed against memory"),
@@ -170,22 +172,81 @@ class FrontPlot(StillPlot):
                 for e in known
             ]
         )
+        self._ends = (
+            round_up(1.1 * max([e.memory_gib for e in known], default=1.0)),
+            round_up(1.1 * max([e.tokens_per_s for e in known], default=1.0)),
+        )
+        self._view.setRange(xRange=(0, self._ends[0]), yRange=(0, self._ends[1]), padding=0)
+        self._named = tuple(known)
+        self._place_names()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if self._named:  # none before the first drawing: pyqtgraph calls this while the plot is being made
+            self._place_names()
+
+    def _place_names(self) -> None:
+        """Write each name beside its point, where it covers no other; points that touch share a line."""
         for word in self._words:
             self.removeItem(word)
         self._words = []
-        end = round_up(1.1 * max([e.memory_gib for e in known], default=1.0))
-        for e in known:
-            # Right of its point; left of it near the edge.
-            side = 0 if e.memory_gib < LEFT_FROM * end else 1
-            word = pg.TextItem(e.name, color=QColor(theme(self._dark).text), anchor=(side, 1))
-            word.setPos(e.memory_gib, e.tokens_per_s)
+        width, height = max(self._view.width(), 1.0), max(self._view.height(), 1.0)
+        metrics = QFontMetrics(self.font())
+        across, up = width / self._ends[0], height / self._ends[1]
+        places = [(e, e.memory_gib * across, -e.tokens_per_s * up) for e in self._named]
+        points = [QRectF(x - POINT_PX / 2, y - POINT_PX / 2, POINT_PX, POINT_PX) for _, x, y in places]
+        taken: list[QRectF] = []
+        for group in touching(places):
+            names = [e.name for e, _, _ in group]
+            more = f" +{len(names) - MOST_NAMES}" if len(names) > MOST_NAMES else ""
+            text = ", ".join(names[:MOST_NAMES]) + more
+            size = QSizeF(metrics.horizontalAdvance(text) + 8, metrics.height())
+            left, right = min(x for _, x, _ in group), max(x for _, x, _ in group)
+            top, bottom = min(y for _, _, y in group), max(y for _, _, y in group)
+            best: tuple[float, float, float] | None = None
+            for x, y in (
+                (right, top - size.height()),
+                (left - size.width(), top - size.height()),
+                (right, bottom),
+                (left - size.width(), bottom),
+            ):
+                area = QRectF(QPointF(x, y), size)
+                outside = x < 0 or x + size.width() > width or y < -height or y + size.height() > 0
+                covered = sum(_overlap(area, other) for other in (*taken, *points)) + (1e6 if outside else 0.0)
+                if best is None or covered < best[0]:
+                    best = covered, x, y
+            assert best is not None
+            _, x, y = best
+            taken.append(QRectF(QPointF(x, y), size))
+            word = pg.TextItem(text, color=QColor(theme(self._dark).text), anchor=(0.5, 0.5))
+            centre = taken[-1].center()
+            word.setPos(centre.x() / across, -centre.y() / up)
             self.addItem(word, ignoreBounds=True)
             self._words.append(word)
-        self._view.setRange(
-            xRange=(0, end),
-            yRange=(0, round_up(1.1 * max([e.tokens_per_s for e in known], default=1.0))),
-            padding=0,
-        )
+
+
+Place = tuple[Entry, float, float]
+"""An entry and where its point is: pixels to the right, and down."""
+
+
+def touching(places: Sequence[Place]) -> list[list[Place]]:
+    """Those whose points cover one another, directly or by others, together; the highest first."""
+    groups: list[list[Place]] = []
+    for place in sorted(places, key=lambda place: place[2]):
+        near = [
+            group
+            for group in groups
+            if any(abs(place[1] - x) < POINT_PX and abs(place[2] - y) < POINT_PX for _, x, y in group)
+        ]
+        groups = [group for group in groups if group not in near]
+        groups.append([*(one for group in near for one in group), place])
+    return groups
+
+
+def _overlap(a: QRectF, b: QRectF) -> float:
+    """Area that both cover."""
+    both = a.intersected(b)
+    return both.width() * both.height()
 
 
 def _floats(values: Sequence[float] = ()) -> NDArray[np.float64]:

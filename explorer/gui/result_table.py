@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtGui import QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableWidget, QTableWidgetItem, QWidget
 
 from explorer.gui.palette import tabular
+from explorer.gui.table_shape import draw_empty_words
 from explorer.gui.wording import keep
 
 LEAST_WORDS_PX = 150
@@ -18,13 +19,15 @@ LEAST_WORDS_PX = 150
 class ResultTable(QTableWidget):
     """``title``: an English literal, for a screen reader. ``words``: the column of words, as wide as there is room.
 
-    ``whole``: where there is too little, that column stays as wide as its words, and the table can be scrolled.
+    ``empty``: an English literal that says what to do while there is no row. ``whole``: where there is too little room,
+    the column of words stays as wide as they are, and the table can be scrolled.
     """
 
     def __init__(
-        self, *, name: str, title: str, words: int, whole: bool = False, parent: QWidget | None = None
+        self, *, name: str, title: str, words: int, empty: str, whole: bool = False, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent)
+        self._empty = empty
         self._words = words
         self._whole = whole
         self.setObjectName(name)
@@ -53,6 +56,11 @@ class ResultTable(QTableWidget):
                 self.setItem(number, column, item)
         self.horizontalHeader().setStretchLastSection(self._whole)
         self._spread()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.rowCount():
+            draw_empty_words(self, self._empty)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -11,7 +11,6 @@ from PySide6.QtGui import (
     QGuiApplication,
     QHideEvent,
     QKeySequence,
-    QPainter,
     QPaintEvent,
     QShowEvent,
 )
@@ -20,7 +19,7 @@ from PySide6.QtWidgets import QAbstractItemView, QTableView, QWidget
 from explorer.gui.column_model import SORT_ROLE
 from explorer.gui.language import later, tr
 from explorer.gui.runs_model import COLUMNS, KEY_ROLE, RunsModel
-from explorer.gui.table_shape import shape
+from explorer.gui.table_shape import draw_empty_words, shape
 from explorer.gui.wording import keep
 from explorer.results.log import RunLog
 
@@ -142,13 +141,8 @@ class RunsTable(QTableView):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
-        if self._rows.rowCount():
-            return
-        painter = QPainter(self.viewport())
-        painter.setPen(self.palette().placeholderText().color())
-        area = self.viewport().rect().adjusted(16, 8, -16, -8)
-        painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, tr(EMPTY_WORDS))
-        painter.end()
+        if not self._rows.rowCount():
+            draw_empty_words(self, EMPTY_WORDS)
 
     def _copy(self, *, markdown: bool) -> None:
         QGuiApplication.clipboard().setText(self.text(markdown=markdown))

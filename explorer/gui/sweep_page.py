@@ -28,7 +28,12 @@ GIB = 2**30
 
 class SweepPage(SeriesPage):
     def __init__(self) -> None:
-        table = ResultTable(name="sweep_table", title=later("The sweep's points"), words=2)
+        table = ResultTable(
+            name="sweep_table",
+            title=later("The sweep's points"),
+            words=2,
+            empty=later("Press Measure: each batch and length becomes a row, whether it fits or not."),
+        )
         super().__init__("sweep", later("Sweep"), table, checks=False)
         self.throughput = HeatMap(
             name="sweep_speed_map",

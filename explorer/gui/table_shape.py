@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtGui import QFontMetrics
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFontMetrics, QPainter
 from PySide6.QtWidgets import QAbstractItemView, QTableView
 
 from explorer.gui.column_model import Column
@@ -31,6 +32,18 @@ def shape(table: QTableView, columns: Sequence[Column]) -> None:
         table.setColumnWidth(index, widest + 12)
     table.horizontalHeader().setStretchLastSection(True)
     table.horizontalHeader().setHighlightSections(False)
+
+
+def draw_empty_words(table: QTableView, words: str) -> None:
+    """Say in ``table``, which has no row, what will stand there; for its ``paintEvent``.
+
+    ``words``: an English literal.
+    """
+    painter = QPainter(table.viewport())
+    painter.setPen(table.palette().placeholderText().color())
+    area = table.viewport().rect().adjusted(16, 8, -16, -8)
+    painter.drawText(area, Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, tr(words))
+    painter.end()
 
 
 def keep_rows_in_sight(table: QTableView) -> None:

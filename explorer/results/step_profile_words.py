@@ -9,17 +9,22 @@ ONE_THING = "Change one thing at a time: flip one toggle, check speed, memory an
 
 
 def dominant(profile: StepProfile, say: Say = str.format) -> str:
-    """One sentence: the largest part of a step, or nothing running, with its share."""
+    """One sentence: the largest part of a step, or nothing running, with its share.
+
+    A part's shares are those of its bar: of the time that was profiled. What is the largest is judged without the
+    profiler, which makes the waits of a GPU longer.
+    """
     largest = max(profile.parts, key=lambda part: part.busy_ms)
     busy_share = (1 - profile.idle_share) * largest.busy_ms / (profile.busy_ms or 1.0)
     if profile.idle_share >= busy_share:
         return _idle(profile, say)
     kind, kind_ms = next(iter(profile.kinds().items()))
     return say(
-        "The longest to run is {part}: {share:.0%} of the time. By kind it is {kind}: {kind_share:.0%} of all that "
-        "ran.",
+        "The longest to run is {part}: {share:.0%} of the profiled time, {busy:.0%} without its waits. By kind it is "
+        "{kind}: {kind_share:.0%} of all that ran.",
         part=say(largest.name),
-        share=busy_share,
+        share=(largest.busy_ms + largest.waiting_ms) / profile.traced_ms,
+        busy=largest.busy_ms / profile.traced_ms,
         kind=say(kind),
         kind_share=kind_ms / (profile.busy_ms + profile.overlap_ms),
     )

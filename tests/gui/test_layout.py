@@ -7,8 +7,18 @@ from itertools import pairwise
 
 import pyqtgraph as pg
 import pytest
-from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication, QDockWidget, QLabel, QPushButton, QTabBar, QToolButton, QWidget
+from PySide6.QtGui import QAction, QColor, QImage
+from PySide6.QtWidgets import (
+    QApplication,
+    QDockWidget,
+    QLabel,
+    QPushButton,
+    QTabBar,
+    QTableView,
+    QTabWidget,
+    QToolButton,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 from window_bench import CPU, GPU, Bench, environment, steps
 
@@ -98,7 +108,7 @@ def test_that_tables_below_plots_show_rows_in_the_smallest_window(bench: Bench) 
 
 
 def test_that_words_of_a_result_are_whole_where_they_would_be_too_narrow(qtbot: QtBot) -> None:
-    table = ResultTable(name="results", title="Results", words=1)
+    table = ResultTable(name="results", title="Results", words=1, empty="Press Measure")
     qtbot.addWidget(table)
     words = "+ precision bf16 + attention sdpa + gelu triton"
     table.show_rows(["Run", "What differs", "tokens/s"], [["1.1", words, "192.0k"]], [words])
@@ -210,3 +220,32 @@ def test_that_numbers_below_the_bars_do_not_touch(bench: Bench, width: int) -> N
     widths = [panel.bars.fontMetrics().horizontalAdvance(text) for text in said]
     for (x0, w0), (x1, w1) in pairwise(zip(places, widths, strict=True)):
         assert x0 + w0 / 2 + 4 < x1 - w1 / 2
+
+
+@pytest.mark.parametrize(
+    ("tab", "page", "name"),
+    [
+        (4, None, "lab_table"),
+        (5, 0, "ladder_table"),
+        (5, 1, "sweep_table"),
+        (5, 2, "attribution_table"),
+        (5, 3, "floor_table"),
+        (3, None, "overview_table"),
+    ],
+)
+def test_that_a_table_without_rows_says_what_to_do(bench: Bench, tab: int, page: int | None, name: str) -> None:
+    window = bench.open()
+    window.resize(1280, 720)
+    bench.find(QAction, f"view_{tab}_action").trigger()
+    if page is not None:
+        bench.find(QTabWidget, "series_pages").setCurrentIndex(page)
+    table = bench.find(QTableView, name)
+    bench.until(table.isVisible)
+    viewport = table.viewport()
+    image = viewport.grab().toImage()
+    ground = image.pixelColor(1, 1)
+    drawn = [(x, y) for x in range(image.width()) for y in range(image.height()) if image.pixelColor(x, y) != ground]
+    assert len(drawn) > 300, "nothing is written"
+    assert min(x for x, _ in drawn) > 8
+    assert max(x for x, _ in drawn) < image.width() - 8, "cut at the side"
+    assert max(y for _, y in drawn) < image.height() - 2, "cut below"

@@ -8,7 +8,7 @@ import numpy as np
 import pyqtgraph as pg
 import pytest
 from made_samples import GIB, begun, steps
-from PySide6.QtCore import QItemSelectionModel
+from PySide6.QtCore import QItemSelectionModel, QRectF
 from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QTableView, QTableWidget
 from pytestqt.qtbot import QtBot
@@ -169,3 +169,47 @@ def test_that_every_bar_keeps_its_name_however_long_its_number_and_label_are(qtb
     assert name.startswith("188.89  …")
     assert name.endswith("seq 32")
     assert plot.fontMetrics().horizontalAdvance(name) <= NAMES_PX - 20, "the axis leaves out what is wider"
+
+
+def test_that_names_of_points_that_touch_share_a_line_and_no_name_covers_another(shown: Bench) -> None:
+    plot = shown.window.panels.overview.front
+    shown.window.resize(1440, 900)
+
+    def drawn(*at: tuple[str, float, float]) -> list[tuple[str, QRectF]]:
+        entries = [
+            Entry(
+                run_id=int(name[0]),
+                segment=0,
+                label=name,
+                workload="train",
+                machine=None,
+                tokens_per_s=rate,
+                tokens_per_s_p5=rate,
+                tokens_per_s_p95=rate,
+                memory_gib=gib,
+                loss=1.0,
+                settled=True,
+            )
+            for name, gib, rate in at
+        ]
+        plot.show_entries(entries, {(entry.run_id, 0): QColor("red") for entry in entries})
+        plot.grab()  # words find their places as they are painted
+        words = [item for item in plot.items() if isinstance(item, pg.TextItem)]
+        return [(item.toPlainText(), item.mapRectToScene(item.boundingRect())) for item in words]
+
+    # Three of a kind, one that touches them at second hand, and two whose names alone would meet.
+    found = drawn(
+        ("1.1", 8.70, 200e3),
+        ("2.1", 8.75, 202e3),
+        ("3.1", 8.72, 205e3),
+        ("4.1", 17.0, 51e3),
+        ("5.1", 17.9, 51e3),
+        ("6.1", 9.30, 175e3),
+    )
+    assert sorted(text for text, _ in found) == ["3.1, 2.1, 1.1", "4.1", "5.1", "6.1"]
+    for i, (a, area) in enumerate(found):
+        assert plot.sceneRect().contains(area), a
+        for b, other in found[i + 1 :]:
+            assert not area.adjusted(3, 3, -3, -3).intersects(other.adjusted(3, 3, -3, -3)), (a, b)
+    many = drawn(*((f"{number}.1", 8.0, 2e5 + number) for number in range(1, 8)))
+    assert [text for text, _ in many] == ["7.1, 6.1, 5.1, 4.1 +3"]
