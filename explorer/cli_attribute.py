@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     conducted = conduct(args, base, check, experiment)
     tried = conducted.result
     found = effects_of(tried, [toggle.name for toggle in toggles])
-    yardsticks = conducted.yardsticks(base, args.block_s)
+    yardsticks = conducted.yardsticks(base, args)
     rows = attribution_rows(tried, found, yardsticks, toggles=registry.baseline_levels())
     write_csv(args, rows)
     floor = yardsticks.floors(tuple(configs.values()))[0]

@@ -94,7 +94,14 @@ def run(args: argparse.Namespace) -> int:
             comparison.floor, comparison.floor_measured = _floor(arms, log, args)
             recorder.end_comparison(comparison)
 
-    command = Compare(run_ids=RUN_IDS, arms=arms, block_s=args.block_s, seed=base.seed, download=args.download)
+    command = Compare(
+        run_ids=RUN_IDS,
+        arms=arms,
+        block_s=args.block_s,
+        block_steps=args.block_steps,
+        seed=base.seed,
+        download=args.download,
+    )
     with ctrl_c_asks() as asked_to_stop:
         steps = _measure(command, args, limits, line.show_pairs, on_compared, asked_to_stop)
         try:
@@ -161,4 +168,4 @@ def _floor(arms: Arms, log: RunLog, args: argparse.Namespace) -> tuple[float, bo
     if args.floor is not None:
         return args.floor, True
     assert log.environment is not None
-    return known_floor(arms, log.environment, block_s=args.block_s)
+    return known_floor(arms, log.environment, block_s=args.block_s, block_steps=args.block_steps)

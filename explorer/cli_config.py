@@ -12,7 +12,7 @@ from explorer.config import LIMITS, RunConfig, Weights, Workload
 from explorer.engine.isolation import open_worker
 from explorer.experiments import arms
 from explorer.experiments.command_line import option
-from explorer.experiments.compare import BLOCK_S, Limits
+from explorer.experiments.compare import BLOCK_S, BLOCK_STEPS, Limits
 from explorer.experiments.single import wait_until_ready
 from explorer.models import MODELS
 from explorer.optimizations import registry
@@ -141,11 +141,18 @@ def comparable(args: argparse.Namespace) -> RunConfig:
     return arms.comparable(config_from(args), keep_dropout=args.keep_dropout)
 
 
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """The options on how a comparison is measured."""
+def add_limits(parser: argparse.ArgumentParser, *, block_steps: bool = True) -> None:
+    """The options on how a comparison is measured. ``block_steps``: whether there are blocks with a least of steps."""
     parser.add_argument("--budget-s", type=float, default=60.0, help="most seconds of measuring (default 60)")
     parser.add_argument("--pairs", type=int, help="most pairs of blocks (default: as the time allows)")
     parser.add_argument("--block-s", type=float, default=BLOCK_S, help=f"least seconds a block (default {BLOCK_S:g})")
+    if block_steps:
+        parser.add_argument(
+            "--block-steps",
+            type=int,
+            default=BLOCK_STEPS,
+            help=f"least steps a block, where they take longer than --block-s (default {BLOCK_STEPS})",
+        )
     parser.add_argument("--keep-dropout", action="store_true", help="leave dropout as set (it is off by default)")
     parser.add_argument("--in-process", action="store_true", help="run the worker on a thread of this process")
 
@@ -168,6 +175,8 @@ def limits_from(args: argparse.Namespace) -> Limits:
     """
     if args.block_s <= 0:
         raise ValueError(f"--block-s is {args.block_s}; it must be above 0")
+    if getattr(args, "block_steps", BLOCK_STEPS) < 1:
+        raise ValueError(f"--block-steps is {args.block_steps}; it must be at least 1")
     return Limits(budget_s=args.budget_s, pairs=args.pairs)
 
 

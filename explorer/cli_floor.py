@@ -85,7 +85,7 @@ def _measure(
     until_s: float,
 ) -> Steps[tuple[Floor, Problem | None]]:
     here = yield from ready(asked_to_stop=asked_to_stop)
-    key = floor_key(config, here, block_s=args.block_s)
+    key = floor_key(config, here, block_s=args.block_s, block_steps=args.block_steps)
     delay = args.check_delay or 0.0
     latest = Floor() if args.anew else read_floor(key)
 
@@ -113,6 +113,7 @@ def _measure(
         delay=delay,
         repeats=args.repeats,
         block_s=args.block_s,
+        block_steps=args.block_steps,
         limits=limits,
         download=args.download,
         asked_to_stop=asked_to_stop,

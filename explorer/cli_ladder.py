@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     sys.stderr.write(f"profile first, then change one thing at a time: {profile_line(base)}\n")
     conducted = conduct(args, base, check, experiment)
     rungs = conducted.result
-    rows = ladder_rows(rungs, conducted.yardsticks(base, args.block_s), toggles=registry.baseline_levels())
+    rows = ladder_rows(rungs, conducted.yardsticks(base, args), toggles=registry.baseline_levels())
     write_csv(args, rows)
     sys.stdout.write((json.dumps(rows, indent=2) if args.json else in_words(rungs, rows)) + "\n")
     failed = [(rung.name, rung.measured.problem) for rung in rungs if rung.measured and rung.measured.problem]

@@ -15,6 +15,7 @@ from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
 from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine.isolation import open_worker
+from explorer.experiments.compare import BLOCK_STEPS
 from explorer.experiments.keeping import Keeping
 from explorer.experiments.kept import Kept, conditions, state_path
 from explorer.experiments.series import Series
@@ -39,14 +40,15 @@ class Conducted(Generic[Result]):
     here: Environment
     interrupted: bool
 
-    def yardsticks(self, base: RunConfig, block_s: float) -> Yardsticks:
-        """What figures of ``base`` and its like are held against, with blocks of that length."""
-        return yardsticks(base, self.here, block_s=block_s)
+    def yardsticks(self, base: RunConfig, args: argparse.Namespace) -> Yardsticks:
+        """What figures of ``base`` and its like are held against, with blocks as ``args`` has them."""
+        return yardsticks(base, self.here, block_s=args.block_s, block_steps=args.block_steps)
 
 
-def add_series(parser: argparse.ArgumentParser, *, rows: str) -> None:
-    """The options beside those of a configuration. ``rows``: what a row of the CSV is of."""
-    add_limits(parser)
+def add_series(parser: argparse.ArgumentParser, *, rows: str, block_steps: bool = True) -> None:
+    """The options beside those of a configuration. ``rows``: what a row of the CSV is of; ``block_steps``: whether
+    blocks have a least of steps."""
+    add_limits(parser, block_steps=block_steps)
     parser.add_argument("--csv", type=Path, metavar="FILE", help=f"write a row a {rows}; with it an ended run goes on")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     add_within(parser)
@@ -76,6 +78,7 @@ def conduct(
     if args.csv is not None:
         check_target(args.csv)
     limits = limits_from(args)
+    block_steps = getattr(args, "block_steps", BLOCK_STEPS)
     line = ProgressLine()
     recorder = cli_store.recorder(args)
 
@@ -94,11 +97,12 @@ def conduct(
                 recorder.begin_run(record)
                 return record
 
-            keeping = Keeping(recorder, here, block_s=args.block_s, begin_run=begin_run)
+            keeping = Keeping(recorder, here, block_s=args.block_s, block_steps=block_steps, begin_run=begin_run)
             series = Series(
-                kept=Kept(state_path(args.csv), conditions(base, here, block_s=args.block_s)),
+                kept=Kept(state_path(args.csv), conditions(base, here, block_s=args.block_s, block_steps=block_steps)),
                 limits=limits,
                 block_s=args.block_s,
+                block_steps=block_steps,
                 download=args.download,
                 asked_to_stop=asked_to_stop,
                 timing=getattr(args, "timing", True),

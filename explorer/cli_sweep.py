@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options beside those of a configuration."""
     parser.add_argument("--batches", type=_numbers, required=True, metavar="N,…", help="batch sizes, as 1,2,4,8")
     parser.add_argument("--seqs", type=_numbers, metavar="N,…", help="sequence lengths, as 256,1024 (default --seq)")
-    add_series(parser, rows="batch and sequence length")
+    add_series(parser, rows="batch and sequence length", block_steps=False)
 
 
 def run(args: argparse.Namespace) -> int:

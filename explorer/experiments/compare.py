@@ -16,6 +16,8 @@ from explorer.results.sample import NAN
 
 BLOCK_S = 2.0
 """Least seconds a block, unless another length is asked for."""
+BLOCK_STEPS = 10
+"""Least steps a block, likewise: where a step takes most of a second, three make a block that is long enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 from explorer.config import RunConfig
 from explorer.engine.cache import cache_dir, write_atomically
 from explorer.experiments.against_itself import compare_with_itself
-from explorer.experiments.compare import Limits
+from explorer.experiments.compare import BLOCK_STEPS, Limits
 from explorer.experiments.steps import AskedToStop, Steps
 from explorer.messages import Compare, Problem
 from explorer.results.blocks import Blocks
@@ -40,7 +40,9 @@ _NO_PART = (
 """Fields of a configuration that a training step's time does not depend on, or that the key has otherwise."""
 
 
-def floor_key(config: RunConfig, here: Environment, *, block_s: float) -> Mapping[str, Any]:
+def floor_key(
+    config: RunConfig, here: Environment, *, block_s: float, block_steps: int = BLOCK_STEPS
+) -> Mapping[str, Any]:
     """What a floor holds for: this device under these versions, with this configuration and length of blocks.
 
     Raises:
@@ -49,7 +51,8 @@ def floor_key(config: RunConfig, here: Environment, *, block_s: float) -> Mappin
     device = here.device(config.device)
     settings = {name: value for name, value in config.to_dict().items() if name not in _NO_PART}
     versions = {"driver": device.driver, "torch": here.torch, "triton": here.triton}
-    return {"device": device.uuid or device.name, **versions, "config": settings, "block_s": block_s}
+    key = {"device": device.uuid or device.name, **versions, "config": settings, "block_s": block_s}
+    return key if block_steps == BLOCK_STEPS else {**key, "block_steps": block_steps}
 
 
 def read_floor(key: Mapping[str, Any]) -> Floor:
@@ -74,10 +77,12 @@ def write_floor(key: Mapping[str, Any], floor: Floor) -> None:
         raise RuntimeError(f"the floor could not be kept in {_path(key).parent}: {error.strerror}") from error
 
 
-def known_floor(arms: tuple[RunConfig, ...], here: Environment, *, block_s: float) -> tuple[float, bool]:
+def known_floor(
+    arms: tuple[RunConfig, ...], here: Environment, *, block_s: float, block_steps: int = BLOCK_STEPS
+) -> tuple[float, bool]:
     """The floor of a comparison of ``arms``, and whether it was measured: the larger of what their own are known to be,
     or else what is assumed."""
-    floors = [read_floor(floor_key(arm, here, block_s=block_s)).measured for arm in arms]
+    floors = [read_floor(floor_key(arm, here, block_s=block_s, block_steps=block_steps)).measured for arm in arms]
     measured = [floor for floor in floors if floor is not None]
     return (max(measured), True) if measured else (ASSUMED_FLOOR, False)
 
@@ -89,6 +94,7 @@ def measure_floor(
     delay: float,
     repeats: int,
     block_s: float,
+    block_steps: int = BLOCK_STEPS,
     limits: Limits,
     download: bool,
     asked_to_stop: AskedToStop,
@@ -119,6 +125,7 @@ def measure_floor(
             run_ids=(next(ids), next(ids)),
             arms=(config, config),
             block_s=block_s,
+            block_steps=block_steps,
             # Another seed each: blocks follow each other in another order.
             seed=min(len(floor.of(share)) for share in wanted),
             delays=tuple(wanted),

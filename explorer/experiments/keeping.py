@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from explorer.config import RunConfig
 from explorer.experiments.arms import names
+from explorer.experiments.compare import BLOCK_STEPS
 from explorer.experiments.floors import known_floor
 from explorer.experiments.recorder import Recorder
 from explorer.messages import Compare, Start
@@ -25,12 +26,13 @@ class Keeping:
         here: Environment,
         *,
         block_s: float,
+        block_steps: int = BLOCK_STEPS,
         begin_run: Callable[[int, RunConfig], RunRecord],
     ) -> None:
         """``begin_run``: begins the run of that number where runs are kept, and returns it."""
         self._recorder = recorder
         self._here = here
-        self._block_s = block_s
+        self._block_s, self._block_steps = block_s, block_steps
         self._begin_run = begin_run
         self._comparison: ComparisonRecord | None = None
 
@@ -49,6 +51,6 @@ class Keeping:
         comparison = self._comparison
         if comparison is not None and measured.problem is None:
             comparison.ended_by = measured.ended_by
-            floor = known_floor(command.arms, self._here, block_s=self._block_s)
+            floor = known_floor(command.arms, self._here, block_s=self._block_s, block_steps=self._block_steps)
             comparison.floor, comparison.floor_measured = floor
             self._recorder.end_comparison(comparison)

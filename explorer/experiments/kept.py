@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer.config import RunConfig
+from explorer.experiments.compare import BLOCK_STEPS
 from explorer.results.atomic import replaced
 from explorer.results.environment import Environment
 
@@ -31,7 +32,7 @@ class Kept:
         remedy = "give another --csv, or delete that file"
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            before = dict(kept["conditions"])
+            before = {"block_steps": BLOCK_STEPS, **kept["conditions"]}  # older files do not name it
             self._results = {
                 kind: {_as_now(key): value for key, value in some.items()} for kind, some in kept["results"].items()
             }
@@ -62,7 +63,9 @@ def state_path(csv: Path | None) -> Path | None:
     return None if csv is None else csv.with_name(f"{csv.name}.state.json")
 
 
-def conditions(config: RunConfig, here: Environment, *, block_s: float) -> Mapping[str, Any]:
+def conditions(
+    config: RunConfig, here: Environment, *, block_s: float, block_steps: int = BLOCK_STEPS
+) -> Mapping[str, Any]:
     """What results must have in common to stand in one table: the device, its versions, the length of blocks.
 
     Raises:
@@ -76,6 +79,7 @@ def conditions(config: RunConfig, here: Environment, *, block_s: float) -> Mappi
         "triton": here.triton,
         "transformers": here.transformers,
         "block_s": block_s,
+        "block_steps": block_steps,
     }
 
 

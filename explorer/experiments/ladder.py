@@ -87,12 +87,18 @@ def ladder(
         configs.append(addition.to(configs[-1]))
     to_check = series.unchecked(configs, parity=parity, proof=proof)
     below = base
+    peak_known: dict[RunConfig, bool] = {}
     for place, addition in enumerate(additions):
         above = addition.to(below)
         left = len(additions) - place + to_check
-        measured = yield from series.compared(below, above, name=addition.name, left=left)
+        # Whoever was the upper arm of the rung before was alone there.
+        measured = yield from series.compared(
+            below, above, name=addition.name, left=left, a_alone=not peak_known.get(below, False)
+        )
         if measured is None and series.timing:
             break  # stopped
+        if measured is not None:
+            peak_known[above] = measured.peak_bytes[1] > 0
         rungs.append(Rung(name=addition.name, config=above, measured=measured))
         on_rungs(rungs)
         if measured is None or measured.usable:

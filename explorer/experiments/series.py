@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from explorer.config import RunConfig
 from explorer.experiments.alone import PROBE_STEPS, alone
 from explorer.experiments.check import check, unchecked, wanted
-from explorer.experiments.compare import Compared, Limits, compare, too_few
+from explorer.experiments.compare import BLOCK_STEPS, Compared, Limits, compare, too_few
 from explorer.experiments.kept import Kept, key_of
 from explorer.experiments.steps import AskedToStop, FreshWorker, Steps, ready
 from explorer.messages import Compare, Start
@@ -34,6 +34,7 @@ class Series:
     on_part: Callable[[str, int], None]
     """Hears what begins now, and how many parts are left with it."""
     on_pair: Callable[[Blocks], None]
+    block_steps: int = BLOCK_STEPS
     timing: bool = True
     """Whether anything is timed; otherwise what was timed before is found again, and only checks are made."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -49,11 +50,13 @@ class Series:
         values = self.kept.get("comparisons", key_of(a, b))
         return None if values is None else Measured.from_dict(values)
 
-    def compared(self, a: RunConfig, b: RunConfig, *, name: str, left: int) -> Steps[Measured | None]:
+    def compared(
+        self, a: RunConfig, b: RunConfig, *, name: str, left: int, a_alone: bool = True
+    ) -> Steps[Measured | None]:
         """Compare ``a`` and ``b``, unless that was done or nothing is to be timed any more; keeps it.
 
         The worker must be ready, and is so afterwards. ``name``: what this part is called; ``left``: parts to do, with
-        this one. Returns what is known of it, or None.
+        this one; ``a_alone``: whether A's peak of memory is to be measured. Returns what is known of it, or None.
         """
         known = self.known(a, b)
         if (known is not None and known.done) or not self.timing or self.asked_to_stop():
@@ -63,7 +66,9 @@ class Series:
             run_ids=(next(self.ids), next(self.ids)),
             arms=(a, b),
             block_s=self.block_s,
+            block_steps=self.block_steps,
             seed=a.seed,
+            a_alone=a_alone,
             download=self.download,
         )
         self.on_begin(command)

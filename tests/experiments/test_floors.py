@@ -50,6 +50,7 @@ def test_that_a_floor_holds_for_its_device_versions_and_configuration_only() -> 
         floor_key(dataclasses.replace(CONFIG, batch=16), HERE, block_s=2.0),
         floor_key(CONFIG.with_level("attention", "sdpa"), HERE, block_s=2.0),
         floor_key(CONFIG, HERE, block_s=1.0),
+        floor_key(CONFIG, HERE, block_s=2.0, block_steps=3),
         floor_key(CONFIG, dataclasses.replace(HERE, torch="2.12.0"), block_s=2.0),
         floor_key(CONFIG, dataclasses.replace(HERE, devices=(dataclasses.replace(GPU, uuid="GPU-2"),)), block_s=2.0),
         floor_key(CONFIG, dataclasses.replace(HERE, devices=(dataclasses.replace(GPU, driver="9"),)), block_s=2.0),

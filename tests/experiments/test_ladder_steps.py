@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from explorer.experiments.kept import Kept, conditions, key_of, state_path
 from explorer.experiments.ladder import Addition, check_ladder, ladder
 from explorer.experiments.series import Series
 from explorer.experiments.steps import FreshWorker
-from explorer.messages import Problem, Verify, WorkerLost
+from explorer.messages import Compare, Problem, Verify, WorkerLost
 from explorer.results.ladder import Rung
 
 BASE = RunConfig(device="cpu", levels=(("dropout", "off"),))
@@ -67,6 +68,30 @@ def test_that_each_rung_is_compared_with_the_one_below_and_all_are_checked_at_th
     assert last.proof == (BASE, one, two)
     checks = [("proof of baseline", 3), ("proof of attention=sdpa", 2), ("proof of gelu=torch", 1)]
     assert told == [("attention=sdpa", 5), ("gelu=torch", 4), *checks]
+
+
+def test_that_a_setting_whose_peak_was_measured_below_is_not_alone_again(tmp_path: Path) -> None:
+    path = state_path(tmp_path / "out.csv")
+    answers = Answers(step_ms)
+    climbed(answers, [SDPA], series_of(path))
+    climbed(answers, [SDPA, GELU, ALL], dataclasses.replace(series_of(path), block_steps=3))
+    commands = [order for order in answers.sent if isinstance(order, Compare)]
+    assert [command.a_alone for command in commands] == [True, False, False]
+    assert [command.block_steps for command in commands] == [10, 3, 3]
+    unknown = Answers(step_ms, peak_bytes=lambda config: -1)
+    climbed(unknown, [SDPA, GELU], series_of(None))
+    assert all(order.a_alone for order in unknown.sent if isinstance(order, Compare))
+
+
+def test_that_blocks_of_fewer_steps_do_not_stand_beside_others(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    Kept(path, conditions(BASE, HERE, block_s=2.0)).put("comparisons", "a", 1)
+    with pytest.raises(ValueError, match="block_steps 10, and now it is 3"):
+        Kept(path, conditions(BASE, HERE, block_s=2.0, block_steps=3))
+    older = json.loads(path.read_text())
+    del older["conditions"]["block_steps"]
+    path.write_text(json.dumps(older))
+    assert Kept(path, conditions(BASE, HERE, block_s=2.0)).get("comparisons", "a") == 1
 
 
 def test_that_the_same_command_measures_only_what_is_left(tmp_path: Path) -> None:

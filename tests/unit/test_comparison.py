@@ -9,18 +9,18 @@ from explorer.results.comparison import RatioInterval, chained, enough, ratio_in
 STEPS, MOST_PAIRS = 10, 30
 
 
-def blocks(ratio: float, noise: float, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def blocks(ratio: float, noise: float, count: int, seed: int, steps: int = STEPS) -> tuple[np.ndarray, np.ndarray]:
     """Block medians of A and B, (count, MOST_PAIRS) each, from step times in randomized ABBA order.
 
     Step times: AR(1) of 0.5 in the logarithm, 2% drift over the whole run, 3% outliers of up to 3x.
     """
     rng = np.random.default_rng(seed)
-    n = 2 * MOST_PAIRS * STEPS
+    n = 2 * MOST_PAIRS * steps
     shocks = rng.normal(size=(count, n))
     shocks[:, 1:] *= np.sqrt(1 - 0.5**2)
     times = np.exp(noise * signal.lfilter([1.0], [1.0, -0.5], shocks, axis=1)) * (1 + 0.02 * np.arange(n) / n)
     times *= np.where(rng.random((count, n)) < 0.03, rng.uniform(1, 3, (count, n)), 1.0)
-    medians = np.median(times.reshape(count, MOST_PAIRS, 2, STEPS), axis=3)
+    medians = np.median(times.reshape(count, MOST_PAIRS, 2, steps), axis=3)
     b_first = np.repeat(rng.random((count, MOST_PAIRS // 2)) < 0.5, 2, axis=1) ^ (np.arange(MOST_PAIRS) % 2 == 1)
     a = np.where(b_first, medians[..., 1], medians[..., 0]) * ratio
     return a, np.where(b_first, medians[..., 0], medians[..., 1])
@@ -44,6 +44,16 @@ def test_that_95_percent_intervals_cover_the_true_ratio_in_93_to_97_percent_of_1
     assert {interval.n_pairs for interval in seen} >= set(range(8, MOST_PAIRS + 1))  # the rule ended them at all sizes
     covered = np.mean([interval.low <= 1.25 <= interval.high for interval in seen])
     assert 0.93 <= covered <= 0.97  # 96.0%
+
+
+def test_that_blocks_of_three_steps_cover_as_well():
+    """Of eight pairs each, as where a step takes most of a second."""
+    seen = []
+    for number, noise in enumerate((0.001, 0.002, 0.005, 0.01)):
+        a, b = blocks(1.25, noise, 250, seed=20 + number, steps=3)
+        seen += [ratio_interval(a[i, :8], b[i, :8], seed=i, resamples=500) for i in range(250)]
+    covered = np.mean([interval.low <= 1.25 <= interval.high for interval in seen])
+    assert 0.93 <= covered <= 0.97  # 96.1%
 
 
 def test_that_equal_arms_are_seldom_called_different_and_two_percent_nearly_always_is():
