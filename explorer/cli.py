@@ -29,6 +29,8 @@ from explorer import (
     cli_sweep,
 )
 from explorer.cli_config import add_config, changed, config_from
+from explorer.cli_screen import ProgressLine
+from explorer.commands import WITH_PARSERS_OF_THEIR_OWN
 from explorer.config import RunConfig
 from explorer.engine.isolation import open_worker
 from explorer.experiments.recording import record
@@ -101,8 +103,7 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="main.py",
-        description="GPT-2 Optimization Explorer. Without a command the window opens. "
-        "Also: generate-bench, train-bench, soak, tour, window-tax, train-mini (each with --help).",
+        description="GPT-2 Optimization Explorer. Without a command the window opens.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -169,6 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     cli_ceilings.add_options(ceilings)
     toggles = commands.add_parser("toggles", help="list the toggles and their levels")
     toggles.add_argument("--json", action="store_true")
+    for name, (_, words) in WITH_PARSERS_OF_THEIR_OWN.items():
+        commands.add_parser(name, help=words, add_help=False)  # to be listed; ``entry`` takes these commands itself
     info = commands.add_parser("info", help="devices, versions, and whether they fit each other")
     info.add_argument("--json", action="store_true")
     return parser
@@ -251,7 +254,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 class _Screen:
-    """Progress on standard error (a bar on a terminal), generated text on standard output."""
+    """Progress on standard error (a bar on a terminal, else a line now and then), generated text on standard output."""
 
     def __init__(self, args: argparse.Namespace, *, total: int, several: bool) -> None:
         """``several``: texts of several prompts."""
@@ -261,8 +264,12 @@ class _Screen:
         self._stream_text = not args.json and not several
         unit = "token" if args.workload == "generate" else "step"
         self._bar = tqdm(total=total, unit=unit, disable=not sys.stderr.isatty(), leave=False)
+        self._line = ProgressLine() if self._bar.disable else None
 
     def show(self, event: Event) -> None:
+        if self._line is not None and isinstance(event, Progress | Samples):
+            self._line.show_event(event)
+            return
         match event:
             case Progress():
                 part = "" if event.done is None else f" {event.done:.0f}"

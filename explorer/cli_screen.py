@@ -6,18 +6,24 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from explorer.messages import Event, Note, Progress
+from explorer.messages import Event, Note, Progress, Samples
 from explorer.results.blocks import Blocks
+
+TELL_EVERY_S = 15.0
+"""Seconds between two lines where there is no terminal to write one over."""
 
 
 class ProgressLine:
-    """A line of standard error that is written over; where that is no terminal, a line for each part of the work."""
+    """A line of standard error that is written over; where that is no terminal, a line for each part of the work, and
+    one every 15 s, with the time that has passed.
+    """
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
         self.lead = ""
         """What stands before every text: how far the whole is."""
         self._began_s = time.monotonic()
+        self._tell_at_s = self._began_s + TELL_EVERY_S
         self._parts = 0
         self._noted: set[str] = set()
 
@@ -25,6 +31,15 @@ class ProgressLine:
         if self._shown:
             sys.stderr.write(f"\r\x1b[K{self.lead}{text}")
             sys.stderr.flush()
+        elif time.monotonic() >= self._tell_at_s:
+            self._tell(f"{self.lead}{text}")
+
+    def _tell(self, text: str) -> None:
+        """A line of ``text``, behind the time that has passed."""
+        now_s = time.monotonic()
+        self._tell_at_s = now_s + TELL_EVERY_S
+        sys.stderr.write(f"{now_s - self._began_s:.0f} s: {text}\n")
+        sys.stderr.flush()
 
     def begin_part(self, name: str, left: int) -> None:
         """Lead with ``name``, with ``left`` parts to do, this one included, and how long they may take."""
@@ -34,8 +49,7 @@ class ProgressLine:
         time_left = "" if each_s is None else f", about {_duration(each_s * left)} left"
         self.lead = f"{name} ({left} to do{time_left}): "
         if not self._shown:
-            sys.stderr.write(f"{passed_s:.0f} s: {name}, {left} to do{time_left}\n")
-            sys.stderr.flush()
+            self._tell(f"{name}, {left} to do{time_left}")
 
     def show_event(self, event: Event) -> None:
         """Show what the worker is doing, where ``event`` tells, and on a line of its own what disturbs it."""
@@ -47,6 +61,9 @@ class ProgressLine:
             part = "" if event.done is None else f" {event.done:.0f}"
             whole = "" if event.total is None else f" of {event.total:.0f}"
             self.show(f"{event.activity}{part}{whole} {event.unit}".rstrip())
+        if isinstance(event, Samples) and not self._shown:
+            last = event.samples[-1]
+            self.show(f"step {last.step}, {last.step_ms:.2f} ms")
 
     def show_pairs(self, blocks: Blocks) -> None:
         """Show what a comparison comes to so far."""

@@ -9,15 +9,7 @@ import importlib
 import os
 import sys
 
-WITH_PARSERS_OF_THEIR_OWN = {
-    "window-tax": "explorer.gui.window_tax",
-    "tour": "explorer.gui.tour",
-    "soak": "explorer.gui.soak",
-    "generate-bench": "explorer.cli_generate_bench",
-    "train-bench": "explorer.cli_train_bench",
-    "train-mini": "explorer.engine.train_mini",
-}
-"""Commands whose modules import Qt or torch, with a ``main(argv) -> int`` each."""
+from explorer.commands import WITH_PARSERS_OF_THEIR_OWN
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,7 +40,7 @@ def _run(args: list[str]) -> int:
 
         return window(args)
     if args[0] in WITH_PARSERS_OF_THEIR_OWN:
-        return int(importlib.import_module(WITH_PARSERS_OF_THEIR_OWN[args[0]]).main(args[1:]))
+        return int(importlib.import_module(WITH_PARSERS_OF_THEIR_OWN[args[0]][0]).main(args[1:]))
     from explorer.cli import main as command_line
 
     return command_line(args)

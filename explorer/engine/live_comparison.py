@@ -14,7 +14,7 @@ import torch
 
 from explorer.engine.delay import Delay
 from explorer.engine.errors import BadRequest, Cancelled, Diverged
-from explorer.engine.session import Session
+from explorer.engine.session import Session, check
 from explorer.engine.task import Outcome, Task
 from explorer.engine.training import TrainingLoop
 from explorer.messages import BlockEnded, Command, Compare, Event
@@ -52,6 +52,8 @@ class LiveComparison(Task[Compare]):
         for config in self._command.arms:
             if config.workload != "train":
                 raise BadRequest(what="Not compared", why=f"the workload is {config.workload}; only train is compared")
+            self._config = config
+            check(config, device)  # before either is loaded
         self._look_at(device)
         if self._command.a_alone and self._command.arms[0] != self._command.arms[1]:
             with self._solo(0, device):

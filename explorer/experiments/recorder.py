@@ -13,7 +13,7 @@ from typing import Any
 
 from explorer.experiments.compare import block_of
 from explorer.experiments.recording import record
-from explorer.messages import BlockEnded, CacheEmptied, Event, MemorySummary, WorkerLost, WorkerReady
+from explorer.messages import BlockEnded, CacheEmptied, Event, MemorySummary, RunEnded, WorkerLost, WorkerReady
 from explorer.results.comparison_record import ComparisonRecord
 from explorer.results.export import Cell
 from explorer.results.log import RunLog, RunRecord
@@ -160,23 +160,38 @@ class Recorder:
         # Nothing more is to be kept of a run that has ended.
         if isinstance(event, WorkerReady | WorkerLost) or event.run_id in known:
             record(self._log, event)
+        if isinstance(event, RunEnded) and event.run_id in known and event.problem and event.problem.bad_request:
+            self._let_go(known[event.run_id])
         if isinstance(event, BlockEnded) and event.run_id in known:
             for comparison in self._comparisons.values():
                 if known[event.run_id].uid in comparison.run_uids:
                     comparison.blocks.add(event.arm, event.pair, block_of(event))
+
+    def _let_go(self, run: RunRecord) -> None:
+        """Keep nothing of ``run``, which was a wrong request, unless it had begun."""
+        if not run.segments:
+            self._log.forget(run.run_id)
+            of_it = {uid for uid, comparison in self._comparisons.items() if run.uid in comparison.run_uids}
+            self._comparisons = {uid: one for uid, one in self._comparisons.items() if uid not in of_it}
+            self._due -= of_it
 
     def _begin_comparison(self, comparison: ComparisonRecord) -> None:
         self._comparisons[comparison.uid] = comparison
         self._due.add(comparison.uid)
 
     def _change_comparison(self, uid: str, **fields: Any) -> None:
-        self._comparisons[uid] = dataclasses.replace(self._comparisons[uid], **fields)
-        self._due.add(uid)
+        if uid in self._comparisons:
+            self._comparisons[uid] = dataclasses.replace(self._comparisons[uid], **fields)
+            self._due.add(uid)
 
     def _keep(self, store: Store) -> None:
+        # What has not begun may turn out to be a wrong request, of which nothing is kept.
+        runs = [run for run in self._log.runs if run.segments or run.outcome != "running"]
+        there = {run.uid for run in runs} | self._ids.keys()
+        due = [one for uid in self._due if there.issuperset((one := self._comparisons[uid]).run_uids)]
         try:
-            store.keep(self._log.runs, [self._comparisons[uid] for uid in self._due])
-            self._ids |= {run.uid: id for run in self._log.runs if (id := store.stored_id(run.uid)) is not None}
+            store.keep(runs, due)
+            self._ids |= {run.uid: id for run in runs if (id := store.stored_id(run.uid)) is not None}
         except RuntimeError as error:
             if not self._failing:
                 self._report(f"not recorded for now: {error}")
@@ -185,7 +200,7 @@ class Recorder:
         if self._failing:
             self._report("recorded again, with all that was due")
         self._failing = False
-        for run in self._log.runs:
+        for run in runs:
             if run.outcome != "running":
                 self._log.forget(run.run_id)
-        self._due = {uid for uid in self._due if self._comparisons[uid].ended_by is None}
+        self._due -= {one.uid for one in due if one.ended_by is not None}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pandas
 import pytest
 
+from explorer.commands import WITH_PARSERS_OF_THEIR_OWN
 from explorer.config import RunConfig
 from explorer.engine import preflight
 from explorer.entry import main
@@ -181,7 +183,19 @@ def test_that_what_the_parser_refuses_exits_with_2(wrong: list[str], capsys: pyt
     with pytest.raises(SystemExit) as caught:
         main(wrong)
     assert caught.value.code == 2
-    assert "usage:" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage:" in said
+    if wrong == ["fly"]:
+        named = ["run", *WITH_PARSERS_OF_THEIR_OWN]
+        assert all(command in said for command in named), "commands with parsers of their own are named, too"
+
+
+def test_that_a_run_without_a_terminal_tells_how_it_goes(
+    train: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("explorer.cli_screen.TELL_EVERY_S", 0.0)
+    assert main([*train, "--steps", "3"]) == 0
+    assert re.search(r"^\d+ s: step [012], \d+\.\d\d ms$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_that_toggles_lists_every_toggle_and_level(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,6 +108,29 @@ def test_that_a_run_is_kept_as_it_was_measured(tiny: list[str], tmp_path: Path, 
     assert (line["steps"], line["segments"], line["outcome"]) == (len(pandas.read_csv(files[1])), 2, "completed")
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["run", "--steps", "2", "--device", "cuda:93"],
+        ["run", "--steps", "2", "--text", "/nowhere.txt"],
+        ["run", "--steps", "2", "--set", "compile=blocks,cuda_graph=on"],
+        ["compare", "--budget-s", "1", "--b", "cuda_graph=on"],
+        ["compare", "--budget-s", "1", "--text", "/nowhere.txt"],
+    ],
+)
+def test_that_a_wrong_request_exits_with_2_and_nothing_is_kept_of_it(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    path = tmp_path / "runs.sqlite"
+    assert main([wrong[0], "--in-process", *tiny, *wrong[1:], "--store", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert "error: " in printed.err
+    assert "stored as run" not in printed.err
+    with Store(path, read_only=True) as store:
+        assert store.runs().runs == ()
+        assert store.comparisons() == []
+
+
 @pytest.mark.usefixtures("short_warm_up")
 def test_that_a_comparison_is_kept_with_the_figures_that_it_had(
     tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

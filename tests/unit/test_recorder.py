@@ -148,6 +148,40 @@ def test_that_a_comparison_is_stored_with_the_blocks_that_the_worker_told(tmp_pa
     assert [arm.columns.column("step").tolist() for arm in arms] == [[*range(30), *range(20)]] * 2
 
 
+def test_that_a_run_is_kept_once_it_has_begun_and_a_wrong_request_never(tmp_path: Path):
+    log = RunLog()
+    recorder = opened(tmp_path / "runs.sqlite", report=pytest.fail)
+    for run_id in (1, 2, 3):
+        recorder.begin_run(log.begin_run(run_id, CONFIG))
+    wrong, begun, failed = log.runs
+    recorder.begin_comparison(
+        ComparisonRecord(run_uids=(wrong.uid, begun.uid), names=("a", "b"), floor=0.01, floor_measured=False, uid="c")
+    )
+    for event in events(2):
+        recorder.take(event)
+    kept = threading.Event()
+
+    def look(store: Store) -> None:
+        """Come again until the run that has begun is there, and see that it is there alone."""
+        if store.stored_id(begun.uid) is None:
+            recorder.ask(look)
+        else:
+            assert [store.stored_id(uid) for uid in (wrong.uid, failed.uid)] == [None, None]
+            kept.set()
+
+    recorder.ask(look)
+    assert kept.wait(30)
+    bad = Problem(what="No such device", why="there is no cuda:9", bad_request=True)
+    recorder.take(RunEnded(run_id=1, outcome="failed", problem=bad))
+    recorder.put_beside("c", {"parity": "none"})
+    recorder.take(RunEnded(run_id=2, outcome="failed", problem=bad))  # what was measured is kept
+    recorder.take(RunEnded(run_id=3, outcome="failed", problem=Problem(what="Out of memory", why="too much")))
+    assert recorder.close() == {begun.uid: 1, failed.uid: 2}
+    with Store(tmp_path / "runs.sqlite", read_only=True) as store:
+        assert [line.outcome for line in store.runs().runs] == ["failed", "failed"]
+        assert store.comparisons() == []
+
+
 def test_that_without_a_file_nothing_is_kept(tmp_path: Path):
     recorder = opened(None, report=pytest.fail)
     recorder.begin_run(RunLog().begin_run(1, CONFIG))
