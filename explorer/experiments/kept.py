@@ -16,8 +16,10 @@ from explorer.results.environment import Environment
 class Kept:
     """Results in plain JSON types, by kind and key. ``put`` writes the file at once, whole or not at all."""
 
-    def __init__(self, path: Path | None, conditions: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path | None, conditions: Mapping[str, Any], *, go_on: bool = True) -> None:
         """``path``: None keeps nothing beyond this experiment. ``conditions``: what all results must have in common.
+
+        ``go_on``: whether what is in the file counts; else the next ``put`` replaces it.
 
         Raises:
             ValueError: the file was made under other conditions, or is not such a file; the message says which.
@@ -25,7 +27,7 @@ class Kept:
         self._path = path
         self._conditions = json.loads(json.dumps(conditions))
         self._results: dict[str, dict[str, Any]] = {}
-        if path is not None and path.exists():
+        if go_on and path is not None and path.exists():
             self._read(path)
 
     def _read(self, path: Path) -> None:
@@ -54,8 +56,11 @@ class Kept:
         self._results.setdefault(kind, {})[key] = value
         if self._path is not None:
             text = json.dumps({"conditions": self._conditions, "results": self._results}, indent=1)
-            with replaced(self._path) as file:
-                file.write(text.encode())
+            self._write(self._path, text)
+
+    def _write(self, path: Path, text: str) -> None:
+        with replaced(path) as file:
+            file.write(text.encode())
 
 
 def state_path(csv: Path | None) -> Path | None:

@@ -36,19 +36,22 @@ class FileWriter(QObject):
         self._closed = False
         self._ended.connect(self._tell)
 
-    def write(self, work: Callable[[], object], then: Callable[[str | None], object]) -> bool:
+    def write(
+        self, work: Callable[[], object], then: Callable[[str | None], object], *, brief_s: float | None = None
+    ) -> bool:
         """Have ``work`` done; whether it is over already.
 
         Args:
             work: called on another thread; must share nothing that changes with the window.
             then: called in the window with why ``work`` failed, or None.
+            brief_s: how long to wait for it at most; None: BRIEF_S.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="files", daemon=True)
             self._thread.start()
         job = _Job(work, then)
         self._jobs.put(job)
-        if not job.done.wait(BRIEF_S):
+        if not job.done.wait(BRIEF_S if brief_s is None else brief_s):
             return False
         self._tell(job)
         return True

@@ -10,6 +10,7 @@ from explorer.experiments.lab import Wanted, lab, lab_cases, lab_cells, lab_cond
 from explorer.experiments.single import WorkerGone
 from explorer.experiments.steps import Steps
 from explorer.gui.bridge import Bridge
+from explorer.gui.file_writer import FileWriter
 from explorer.gui.lab_panel import LabPanel
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.long_work import Ended, LongWork
@@ -34,11 +35,12 @@ class LabControl(LongWork):
         log: RunLog,
         *,
         folder: Path | None,
+        writer: FileWriter,
         wanted_device: Callable[[], str],
         show_panel: Callable[[], None],
     ) -> None:
         """``wanted_device``: what the settings of the moment name."""
-        super().__init__(bridge, messages, log, folder=folder)
+        super().__init__(bridge, messages, log, folder=folder, writer=writer)
         self._panel = panel
         self._wanted_device = wanted_device
         self._show_panel = show_panel

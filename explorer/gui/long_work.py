@@ -17,6 +17,7 @@ from explorer.experiments.kept import Kept
 from explorer.experiments.steps import Steps
 from explorer.gui import hints
 from explorer.gui.bridge import Bridge
+from explorer.gui.file_writer import FileWriter
 from explorer.gui.language import from_below, later, tr
 from explorer.gui.message_bar import MessageBar
 from explorer.messages import Progress
@@ -40,13 +41,15 @@ class LongWork(QObject):
 
     ended_words = later("It ended: {why}")
 
-    def __init__(self, bridge: Bridge, messages: MessageBar, log: RunLog, *, folder: Path | None) -> None:
-        """``folder``: where what was measured is kept; None: nowhere beyond this window."""
+    def __init__(
+        self, bridge: Bridge, messages: MessageBar, log: RunLog, *, folder: Path | None, writer: FileWriter
+    ) -> None:
+        """``folder``: where what was measured is kept, by ``writer``; None: nowhere beyond this window."""
         super().__init__(messages)
         self._bridge = bridge
         self._messages = messages
         self._log = log
-        self._kept = KeptFiles(folder, self._not_kept)
+        self._kept = KeptFiles(folder, writer, self._not_kept)
         self._conducted = False
         self._ids: set[int] = set()
         self._parts = Parts()
@@ -158,10 +161,12 @@ class KeptFiles:
     """Files of results in ``folder``, one for each set of conditions; without a folder they last as long as this.
 
     ``report`` hears why a file could not be written, once for each time; results are kept here all the same.
+    ``writer`` writes them: nothing here waits for that.
     """
 
-    def __init__(self, folder: Path | None, report: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path | None, writer: FileWriter, report: Callable[[str], None]) -> None:
         self._folder = folder
+        self._writer = writer
         self._report = report
         self._kept: dict[str, Kept] = {}
 
@@ -176,27 +181,40 @@ class KeptFiles:
         path = None if self._folder is None else self._folder / f"{name}.json"
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        if not go_on:
-            self._kept.pop(name, None)
-            if path is not None:
-                path.unlink(missing_ok=True)
-        if name not in self._kept:
-            self._kept[name] = _Kept(path, conditions, self._report)
+        if not go_on or name not in self._kept:
+            kept = self._kept[name] = _Kept(path, conditions, go_on=go_on, writer=self._writer, report=self._report)
+            if not go_on:
+                kept.remove()
         return self._kept[name]
 
 
 class _Kept(Kept):
-    """Goes on without the file where that cannot be written, and says so."""
+    """Writes its file on another thread, and goes on without it where it cannot be written, and says so."""
 
-    def __init__(self, path: Path | None, conditions: Mapping[str, Any], report: Callable[[str], None]) -> None:
-        super().__init__(path, conditions)
+    def __init__(
+        self,
+        path: Path | None,
+        conditions: Mapping[str, Any],
+        *,
+        go_on: bool,
+        writer: FileWriter,
+        report: Callable[[str], None],
+    ) -> None:
+        super().__init__(path, conditions, go_on=go_on)
+        self._writer = writer
         self._report = report
 
-    def put(self, kind: str, key: str, value: Any) -> None:
-        try:
-            super().put(kind, key, value)
-        except (ValueError, RuntimeError) as error:
-            self._report(str(error))
+    def remove(self) -> None:
+        """Have what an earlier one wrote, or is about to write, taken away."""
+        path = self._path
+        if path is not None:
+            self._ask(lambda: path.unlink(missing_ok=True))
+
+    def _write(self, path: Path, text: str) -> None:
+        self._ask(lambda: super(_Kept, self)._write(path, text))
+
+    def _ask(self, work: Callable[[], object]) -> None:
+        self._writer.write(work, lambda why: None if why is None else self._report(why), brief_s=0.0)
 
 
 def _duration(seconds: float) -> str:

@@ -114,12 +114,14 @@ class MainWindow(QMainWindow):
             self.stored.recorder,
             show_panel=lambda: self._views.show_view(self.panels.compare),
         )
+        self._writer = FileWriter(self)
         self.lab = LabControl(
             self.panels.lab,
             self.bridge,
             self.messages,
             self.log,
             folder=None if store is None else store.parent,
+            writer=self._writer,
             wanted_device=lambda: self.intent.config.device,
             show_panel=lambda: self._views.show_view(self.panels.lab),
         )
@@ -142,6 +144,7 @@ class MainWindow(QMainWindow):
             self.log,
             self.stored.recorder,
             folder=None if store is None else store.parent,
+            writer=self._writer,
             show_panel=lambda: self._views.show_view(self.panels.series),
             runs_changed=runs.refresh,
         )
@@ -170,7 +173,6 @@ class MainWindow(QMainWindow):
         )
         self._theme: ThemeChoice = settings.theme()
         self._language: LanguageChoice = settings.language()
-        self._writer = FileWriter(self)
         self._build_menus()
         self.control.state_changed.connect(self._show_state)
         self.diagnosing.changed.connect(self._show_state)

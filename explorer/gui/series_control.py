@@ -17,6 +17,7 @@ from explorer.experiments.single import WorkerGone
 from explorer.experiments.steps import Steps
 from explorer.experiments.yardsticks import yardsticks
 from explorer.gui.bridge import Bridge
+from explorer.gui.file_writer import FileWriter
 from explorer.gui.intent import Intent
 from explorer.gui.language import from_below, tr
 from explorer.gui.long_work import Ended, LongWork
@@ -45,10 +46,11 @@ class SeriesControl(LongWork):
         recorder: Recorder,
         *,
         folder: Path | None,
+        writer: FileWriter,
         show_panel: Callable[[], None],
         runs_changed: Callable[[], None],
     ) -> None:
-        super().__init__(bridge, messages, log, folder=folder)
+        super().__init__(bridge, messages, log, folder=folder, writer=writer)
         self._panel = panel
         self._intent = intent
         self._recorder = recorder

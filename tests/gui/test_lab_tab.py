@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import os
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +35,7 @@ from explorer.messages import Bench, Benched, Progress, RunEnded, Start, WorkerL
 from explorer.results.lab import Case, LabRow, Outcome
 from explorer.results.lab_words import NAMES, lab_words, name_of
 
+PATIENCE_S = 20.0
 CARD = {"copy_gb_per_s": 4000.0, "product_tflop_per_s": 800.0}
 
 
@@ -222,16 +227,48 @@ def test_that_a_dead_worker_leaves_a_row_and_the_lab_goes_on_in_another(desk: De
     assert desk.find(QLabel, "lab_progress").text().endswith(", 1 failed")
 
 
+def test_that_a_disk_which_hangs_holds_no_measuring_up_and_has_all_of_it_once_it_answers(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    real = os.fsync
+
+    def hangs(number: int) -> None:
+        assert answers.wait(PATIENCE_S), "somebody waits for the disk"
+        real(number)
+
+    monkeypatch.setattr("explorer.results.atomic.os.fsync", hangs)
+    window = desk.open()
+    only(desk, "gelu")
+    desk.find(QCheckBox, "lab_go_on").setChecked(False)
+    desk.find(QPushButton, "lab_start").click()
+    began_s = time.monotonic()
+    answer(desk, measuring(desk), {"triton": 20.0})
+    left = measuring(desk)
+    assert time.monotonic() - began_s < PATIENCE_S / 2
+    assert not answers.is_set()
+    assert cells(desk, 4)[:4] == ["50.0", "50.0", "50.0", "20.0"]
+    desk.find(QPushButton, "lab_stop").click()
+    desk.say(RunEnded(run_id=left.run_id, outcome="stopped"))
+    desk.until(lambda: not window.bridge.going)
+    answers.set()
+    window.close()
+    (kept,) = (tmp_path / "stored").glob("lab-*.json")
+    stored = json.loads(kept.read_text())["results"]
+    assert sum(len(some) for some in stored.values()) == 4
+
+
 def test_that_what_cannot_be_kept_is_told_and_measured_on(desk: Desk, tmp_path: Path) -> None:
     window = desk.open()
     only(desk, "gelu")
     desk.find(QPushButton, "lab_start").click()
     answer(desk, measuring(desk), {})
+    desk.until(lambda: any((tmp_path / "stored").glob("lab-*.json")))
     (kept,) = (tmp_path / "stored").glob("lab-*.json")
     kept.unlink()
     kept.mkdir()
     answer(desk, measuring(desk), {})
-    assert "not kept for another time" in window.messages.text
+    desk.until(lambda: "not kept for another time" in window.messages.text)
     assert "is a folder" in window.messages.text
     assert len(cells(desk, 4)) == 8
     left = measuring(desk)
