@@ -180,7 +180,7 @@ def test_that_attention_is_drawn_over_its_length_and_out_of_memory_is_a_cross(de
         assert low < cross.data["y"][0] < high
 
 
-def test_that_what_was_measured_is_kept_and_the_next_window_goes_on(desk: Desk) -> None:
+def test_that_what_was_measured_is_kept_and_the_next_window_goes_on(desk: Desk, tmp_path: Path) -> None:
     window = desk.open()
     only(desk, "gelu")
     desk.find(QPushButton, "lab_start").click()
@@ -203,6 +203,7 @@ def test_that_what_was_measured_is_kept_and_the_next_window_goes_on(desk: Desk) 
     desk.find(QCheckBox, "lab_go_on").setChecked(False)
     desk.find(QPushButton, "lab_start").click()
     anew = measuring(desk)
+    desk.until(lambda: not any((tmp_path / "stored").glob("lab-*.json")))
     assert anew.case == lab_cases(GPU, quick=True, only=["gelu"])[0].case, "all is measured anew"
     assert cells(desk, 4) == []
     desk.find(QPushButton, "lab_stop").click()
