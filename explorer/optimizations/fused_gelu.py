@@ -117,24 +117,13 @@ for block in model.transformer.h:
         if level == "triton_bias":
             return Snippet(
                 imports=(
-                    "from explorer.kernels.bias_gelu import bias_gelu",
+                    "from explorer.optimizations.triton_gelu import BiasGeluMlp",
                     "from explorer.optimizations.unbiased import Unbiased",
                 ),
-                definitions='''\
-class BiasGelu(torch.nn.Module):
-    """The bias of the projection before, and GeLU, in one kernel each way."""
-
-    def __init__(self, mlp):
-        super().__init__()
-        self.bias_of = lambda: mlp.c_fc.bias
-
-    def forward(self, x):
-        return bias_gelu(x, self.bias_of())
-''',
                 setup="""\
 for block in model.transformer.h:
     block.mlp.c_fc.__class__ = Unbiased
-    block.mlp.act = BiasGelu(block.mlp)
+    block.mlp.__class__ = BiasGeluMlp
 """,
             )
         return Snippet(
@@ -161,40 +150,29 @@ class TritonGelu(torch.nn.Module):
                 f"allowed: {', '.join(TANH_GELUS)}"
             )
         blocks: Any = run.model.transformer.h
-        before = [(block.mlp, block.mlp.act) for block in blocks]
-        for mlp, _ in before:
-            mlp.act = _module(level, mlp)
-        try:
-            if level == "triton_bias":
-                from explorer.optimizations.unbiased import Unbiased, of_class
+        mlps = [block.mlp for block in blocks]
+        if level == "triton_bias":
+            from explorer.optimizations.triton_gelu import BiasGeluMlp
+            from explorer.optimizations.unbiased import Unbiased, of_class
 
-                with of_class([mlp.c_fc for mlp, _ in before], Unbiased):
-                    yield
-            else:
+            with of_class([mlp.c_fc for mlp in mlps], Unbiased), of_class(mlps, BiasGeluMlp):
                 yield
+            return
+        before = [mlp.act for mlp in mlps]
+        for mlp in mlps:
+            mlp.act = _module(level)
+        try:
+            yield
         finally:
-            for mlp, act in before:
+            for mlp, act in zip(mlps, before, strict=True):
                 mlp.act = act
 
 
-def _module(level: str, mlp: Any) -> nn.Module:
-    from torch import Tensor, nn
+def _module(level: str) -> nn.Module:
+    from torch import nn
 
     if level == "torch":
         return nn.GELU(approximate="tanh")
-    if level == "triton_bias":
-        from explorer.kernels.bias_gelu import bias_gelu
-
-        class BiasGelu(nn.Module):
-            def forward(self, x: Tensor) -> Tensor:
-                return bias_gelu(x, mlp.c_fc.bias)
-
-        return BiasGelu()
-
-    from explorer.kernels.gelu import gelu
-
-    class TritonGelu(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return gelu(x)
+    from explorer.optimizations.triton_gelu import TritonGelu
 
     return TritonGelu()

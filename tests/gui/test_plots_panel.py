@@ -508,6 +508,7 @@ def test_that_the_pointer_reads_all_plots_at_one_step(panel: Panel) -> None:
         plot = panel.plot("step_time_plot")
         view = plot.getPlotItem().getViewBox()
         place = plot.mapFromScene(view.mapViewToScene(QPointF(time_s, 1.0)))
+        QTest.qWait(20)  # pyqtgraph leaves out moves within 10 ms of the last one
         QTest.mouseMove(plot.viewport(), place)
         QApplication.processEvents()
         return [panel.plot(name).crosshair() for name in NAMES]

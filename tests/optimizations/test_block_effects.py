@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
@@ -23,6 +24,22 @@ from toggle_bench import (
 from explorer.config import RunConfig
 from explorer.engine.no_waits import no_waits
 from explorer.optimizations import float8, registry
+from explorer.optimizations.base import Run
+
+
+@contextmanager
+def compiled_blocks(run: Run) -> Iterator[None]:
+    """While entered, the blocks of ``run`` run compiled, without Inductor; one graph must serve them all."""
+    blocks = run.model.transformer.h
+    for block in blocks:
+        block.compile(backend="aot_eager", fullgraph=True, dynamic=False)
+    torch._dynamo.utils.counters.clear()
+    yield
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    for block in blocks:
+        del block.__dict__["_compiled_call_impl"]
+    torch._dynamo.reset()
+
 
 # ---- gelu
 
@@ -93,10 +110,8 @@ def test_that_kernels_that_sum_biases_give_all_gradients(levels: tuple[tuple[str
         registry.enter(stack, plain)
         assert [name for name, _ in plain.model.named_parameters()] == names
         found = [loss_and_gradients(plain, ids)]
-        plain.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
-        found.append(loss_and_gradients(plain, ids))
-        del plain.model.__dict__["_compiled_call_impl"]
-        torch._dynamo.reset()
+        with compiled_blocks(plain):
+            found.append(loss_and_gradients(plain, ids))
     for own_loss, own_gradients in found:
         assert own_loss == pytest.approx(loss, rel=1e-6)
         assert (own_gradients - gradients).norm() < 1e-5 * gradients.norm()
@@ -156,10 +171,8 @@ def test_that_float8_products_go_with_the_kernels_that_take_a_projection_apart_a
             with OperatorLog() as log:
                 found.append(loss_and_gradients(run, ids))
             assert log.seen["_scaled_mm"] == 2 * 4 * 2, "forward and back, four in each of two blocks"
-            run.model.compile(backend="aot_eager", fullgraph=True, dynamic=False)
-            found.append(loss_and_gradients(run, ids))
-            del run.model.__dict__["_compiled_call_impl"]
-            torch._dynamo.reset()
+            with compiled_blocks(run):
+                found.append(loss_and_gradients(run, ids))
     for loss, gradients in found:
         assert loss == pytest.approx(exact[0], rel=1e-2)
         assert 0.05 < (gradients - exact[1]).norm() / exact[1].norm() < 0.25
@@ -212,11 +225,8 @@ def test_that_norms_and_stream_are_compiled_with_the_model(device: str) -> None:
         stack.enter_context(no_waits())
         stack.callback(torch._dynamo.reset)
         loss, gradients = loss_and_gradients(run, ids)
-        for block in run.model.transformer.h:
-            block.compile(backend="aot_eager", fullgraph=True, dynamic=False)
-        torch._dynamo.utils.counters.clear()
-        compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
-        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1  # serves all blocks
+        with compiled_blocks(run):
+            compiled_loss, compiled_gradients = loss_and_gradients(run, ids)
     assert compiled_loss == pytest.approx(loss, rel=1e-6 if device == "cpu" else 1e-3)
     assert (compiled_gradients - gradients).norm() < (1e-5 if device == "cpu" else 1e-2) * gradients.norm()
 
