@@ -205,6 +205,7 @@ def _run(args: argparse.Namespace) -> int:
     total = steps * (1 + len(then)) if train else config.max_new_tokens
     screen = _Screen(args, total=total, several=several)
 
+    worker = open_worker(in_process=args.in_process)
     recorder = cli_store.recorder(args)
 
     def on_event(event: Event) -> None:
@@ -212,7 +213,6 @@ def _run(args: argparse.Namespace) -> int:
         recorder.take(event)
         screen.show(event)
 
-    worker = open_worker(in_process=args.in_process)
     interrupted = False
     try:
         wait_until_ready(worker, on_event)
@@ -244,7 +244,7 @@ def _run(args: argparse.Namespace) -> int:
     except (ValueError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    _print_result(args, log, ended, stored)
+    _print_result(args, log, ended, stored, profiled=args.diagnose and not interrupted)
     if interrupted:
         return INTERRUPTED
     if ended.problem is not None:
@@ -301,12 +301,14 @@ class _Screen:
         self._bar.close()
 
 
-def _print_result(args: argparse.Namespace, log: RunLog, ended: RunEnded, stored: Mapping[str, int]) -> None:
+def _print_result(
+    args: argparse.Namespace, log: RunLog, ended: RunEnded, stored: Mapping[str, int], *, profiled: bool
+) -> None:
     record_of_run = log.runs[-1] if log.runs else None
     number = None if record_of_run is None else stored.get(record_of_run.uid)
     seen = None
     if record_of_run is not None:
-        seen = cli_diagnosis.diagnosed(record_of_run, profiled=args.diagnose, download=args.download)
+        seen = cli_diagnosis.diagnosed(record_of_run, profiled=profiled, download=args.download)
     rows = [] if record_of_run is None else export.segment_rows([record_of_run], toggles=registry.baseline_levels())
     if args.json:
         text = record_of_run.text if record_of_run is not None else ""

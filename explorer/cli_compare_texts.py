@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, arms: Arms) -> int:
 
 
 def _write_and_check(args: argparse.Namespace, arms: Arms, asked_to_stop: AskedToStop) -> Steps[CheckedTexts]:
-    yield from ready()
+    yield from ready(asked_to_stop=asked_to_stop)
     return (
         yield from write_and_check(
             RUN_IDS,

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+from explorer.arguments import above_zero, at_least
 from explorer.config import LIMITS, RunConfig, Weights, Workload
 from explorer.engine.isolation import open_worker
 from explorer.experiments import arms
@@ -173,10 +174,8 @@ def limits_from(args: argparse.Namespace) -> Limits:
     Raises:
         ValueError: a limit that leaves nothing to measure.
     """
-    if args.block_s <= 0:
-        raise ValueError(f"--block-s is {args.block_s}; it must be above 0")
-    if getattr(args, "block_steps", BLOCK_STEPS) < 1:
-        raise ValueError(f"--block-steps is {args.block_steps}; it must be at least 1")
+    above_zero("--block-s", args.block_s)
+    at_least("--block-steps", getattr(args, "block_steps", BLOCK_STEPS), 1)
     return Limits(budget_s=args.budget_s, pairs=args.pairs)
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from explorer.arguments import at_least
 from explorer.cli_config import add_limits, add_within, comparable, limits_from
 from explorer.cli_screen import ProgressLine
 from explorer.config import RunConfig
@@ -52,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
         ValueError: settings that are not allowed.
     """
     config = comparable(args)
-    if args.repeats < 1:
-        raise ValueError(f"--repeats is {args.repeats}; it must be at least 1")
+    at_least("--repeats", args.repeats, 1)
     limits = limits_from(args)
     line = ProgressLine()
     with ctrl_c_asks(args.within_s) as asked_to_stop:

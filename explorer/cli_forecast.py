@@ -13,6 +13,8 @@ from explorer.optimizations.forecasting import largest_batch, memory_forecast
 from explorer.results.forecast import Forecast
 
 GIB = 2**30
+MOST_GIB = 1_000_000
+"""More than any device has; a sum in bytes has its limit, too."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +77,8 @@ def against(config: RunConfig, peak_bytes: float) -> str:
 def _free(config: RunConfig, memory_gib: float | None) -> int | None:
     """What is free, as asked or on the device, in bytes; None on a CPU."""
     if memory_gib is not None:
-        if not memory_gib > 0:
-            raise ValueError(f"--memory-gib is {memory_gib}; it must be above 0")
+        if not 0 < memory_gib <= MOST_GIB:
+            raise ValueError(f"--memory-gib is {memory_gib}; it must be above 0 and at most {MOST_GIB:,}")
         return int(memory_gib * GIB)
     from explorer.engine.device import environment
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from explorer.arguments import above_zero, at_least
 from explorer.cli_bench import bench_parser, percentile
 from explorer.cli_config import changed
 from explorer.config import RunConfig
@@ -102,20 +103,11 @@ class Arm:
 
 def _measure(args: argparse.Namespace) -> bool:
     """Whether there is something to show."""
-    if args.csv is not None:
-        check_target(args.csv)
-    if args.rounds < 1:
-        raise ValueError(f"--rounds is {args.rounds}; it must be at least 1")
+    at_least("--rounds", args.rounds, 1)
+    at_least("--prompt-tokens", args.prompt_tokens, 1)
+    above_zero("--most-s", args.most_s)
     here = environment()
     device = here.device(args.device)
-    use_full_fp32()
-    say = sys.stdout.write
-    say(f"{device.name}, torch {here.torch}, transformers {here.transformers}; {args.model}, weights {args.weights}\n")
-    say(f"{args.prompt_tokens} tokens of prompt, {args.tokens} new ones, greedy; ")
-    say(f"medians of at most {args.rounds} rounds in {args.most_s:g} s\n\n")
-    say(f"{'rows':>4}  {'arm':<28}{'tokens/s':>10}{'ms/token':>10}{'p99':>8}{'first ms':>10}{'begin s':>9}  parts at\n")
-    rows: list[dict[str, Cell]] = []
-    graphed: list[tuple[Arm, RunConfig, dict[str, Cell]]] = []
     config = RunConfig(
         workload="generate",
         model=args.model,
@@ -124,13 +116,26 @@ def _measure(args: argparse.Namespace) -> bool:
         max_new_tokens=args.tokens,
         temperature=args.temperature,
     )
+    batches = args.batch or [1, 32]
+    for batch in batches:
+        dataclasses.replace(config, batch=batch)  # within the limits, or ValueError
+    if args.csv is not None:
+        check_target(args.csv)
+    use_full_fp32()
     loaded = model.load(
         config, torch.device(device.id), download=False, progress=lambda *_: None, cancelled=lambda: False
     )
     config = dataclasses.replace(config, prompt=_prompt(loaded.tokenizer, args.prompt_tokens))
     arms = _arms(args, config, loaded, device)
+    say = sys.stdout.write
+    say(f"{device.name}, torch {here.torch}, transformers {here.transformers}; {args.model}, weights {args.weights}\n")
+    say(f"{args.prompt_tokens} tokens of prompt, {args.tokens} new ones, greedy; ")
+    say(f"medians of at most {args.rounds} rounds in {args.most_s:g} s\n\n")
+    say(f"{'rows':>4}  {'arm':<28}{'tokens/s':>10}{'ms/token':>10}{'p99':>8}{'first ms':>10}{'begin s':>9}  parts at\n")
+    rows: list[dict[str, Cell]] = []
+    graphed: list[tuple[Arm, RunConfig, dict[str, Cell]]] = []
     exact: dict[int, tuple[int, ...]] = {}
-    for arm, batch in _in_order(arms, args.batch or [1, 32]):
+    for arm, batch in _in_order(arms, batches):
         gc.collect()
         if device.kind == "cuda":
             torch.cuda.empty_cache()
@@ -227,7 +232,11 @@ def _in_order(arms: Sequence[Arm], batches: Sequence[int]) -> Iterator[tuple[Arm
 
 
 def _arms(args: argparse.Namespace, config: RunConfig, loaded: model.LoadedModel, device: DeviceInfo) -> list[Arm]:
-    """Those asked for, all on the same weights."""
+    """Those asked for, all on the same weights.
+
+    Raises:
+        ValueError: there is no such toggle or level, or no arm of such a name.
+    """
     found: list[Arm] = []
 
     def theirs(name: str, dtype: str, cache: str = "dynamic", **asked: Any) -> None:
@@ -260,7 +269,12 @@ def _arms(args: argparse.Namespace, config: RunConfig, loaded: model.LoadedModel
         if args.weight_dtype != "fp32":
             theirs(f"generate, {args.weight_dtype}", args.weight_dtype)
         theirs("generate, static, compiled", args.weight_dtype, "static", cache_implementation="static")
-    return [arm for arm in found if args.only is None or any(text in arm.name for text in args.only)]
+    chosen = [arm for arm in found if args.only is None or any(text in arm.name for text in args.only)]
+    if not chosen:
+        raise ValueError(
+            f"--only is {', '.join(args.only)}; no arm has that in its name: {'; '.join(arm.name for arm in found)}"
+        )
+    return chosen
 
 
 def _of_transformers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     path = store_path(args)
     if args.delete is not None:
         ids = parse_numbers(args.delete)
-        if not path.exists():
+        if not os.path.exists(path):
             raise ValueError(f"no runs are stored at {path}")
         with Store(path) as store:
             store.delete(ids)
         sys.stderr.write(f"deleted {in_ranges(ids)}\n")
         return 0
-    if not path.exists():
+    if not os.path.exists(path):
         note(f"no runs are stored at {path} yet")
         if args.json:
             sys.stdout.write(json.dumps({"runs": [], "comparisons": [], "total": 0}, indent=2) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import sys
 from collections import defaultdict
@@ -12,14 +13,16 @@ from pathlib import Path
 
 import torch
 
+from explorer.arguments import at_least
 from explorer.cli_bench import bench_parser, percentile
 from explorer.cli_config import changed
 from explorer.config import RunConfig
 from explorer.engine.device import environment
 from explorer.engine.errors import BadRequest
-from explorer.engine.training_speed import TrainingSpeed, of_nanogpt, of_ours
+from explorer.engine.training_speed import TrainingSpeed, check_nanogpt, of_nanogpt, of_ours
 from explorer.engine.turns import Failed, at_once
 from explorer.optimizations import registry
+from explorer.optimizations.presets import PRESETS, with_preset
 from explorer.results.atomic import check_target
 from explorer.results.environment import DeviceInfo
 from explorer.results.export import Cell, write_table
@@ -30,17 +33,23 @@ KERNELS = 25
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print a table, and return the exit status, 0.
+    """Measure, print a table, and return the exit status: 0, or 1 where not one arm could run.
 
     Raises:
         ValueError: the request was wrong.
     """
-    _measure(_parser().parse_args(argv))
-    return 0
+    return 0 if _measure(_parser().parse_args(argv)) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = bench_parser("train-bench", __doc__, arms="an arm of ours with these, dropout off; repeat for more")
+    parser.add_argument(
+        "--preset",
+        dest="presets",
+        action="append",
+        choices=tuple(PRESETS),
+        help="an arm of ours with this preset, dropout off; repeat for more",
+    )
     parser.add_argument("--batch", type=int, action="append", help="sequences a step; repeat for more (default 8)")
     parser.add_argument("--seq", type=int, default=1024)
     parser.add_argument("--steps", type=int, default=20, help="steps that count, of each arm (default 20)")
@@ -56,11 +65,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(args: argparse.Namespace) -> None:
+def _measure(args: argparse.Namespace) -> bool:
+    """Whether there is something to show."""
+    at_least("--steps", args.steps, 1)
+    # All of them, so that a wrong one is told before the others have been measured.
+    configs = [
+        registry.with_level(RunConfig(model=args.model, batch=batch, seq=args.seq), "dropout", "off")
+        for batch in args.batch or [8]
+    ]
+    for settings in args.arms or ():
+        changed(configs[0], settings)
+    if args.nanogpt is None and args.graph:
+        raise ValueError("--graph is of nanoGPT's model; give its folder by --nanogpt")
+    if args.nanogpt is not None:
+        check_nanogpt(args.nanogpt)
+    if not (args.arms or args.presets or args.nanogpt):
+        raise ValueError("there is nothing to measure; give --set, --preset or --nanogpt")
     if args.csv is not None:
         check_target(args.csv)
-    if args.steps < 1:
-        raise ValueError(f"--steps is {args.steps}; it must be at least 1")
     here = environment()
     device = here.device(args.device)
     if device.kind != "cuda":
@@ -70,15 +92,14 @@ def _measure(args: argparse.Namespace) -> None:
     say(f"T = {args.seq}, AdamW, clipping at 1.0, real text, dropout off; medians of {args.steps} steps\n\n")
     say(f"{'B':>4} {'ms/step':>9} {'p95':>8} {'tokens/s':>10} {'reserved':>10} {'first':>7} {'loss':>8}  arm\n")
     rows: list[dict[str, Cell]] = []
-    for batch in args.batch or [8]:
-        config = RunConfig(model=args.model, device=device.id, batch=batch, seq=args.seq)
-        config = registry.with_level(config, "dropout", "off")
-        arms = dict(_arms(args, config, device))
-        for name, speed in zip(arms, (at_once if args.at_once else _one_by_one)(list(arms.values())), strict=True):
+    for config in configs:
+        config = dataclasses.replace(config, device=device.id)
+        names, measures = zip(*_arms(args, config, device), strict=True)
+        for name, speed in zip(names, (at_once if args.at_once else _one_by_one)(measures), strict=True):
             if isinstance(speed, Failed):
-                say(f"{batch:>4}  {name}: {speed.why}\n")
+                say(f"{config.batch:>4}  {name}: {speed.why}\n")
                 continue
-            row = _row(name, batch, speed)
+            row = _row(name, config.batch, speed)
             rows.append(row)
             say(_line(row) + "\n")
             if speed.profile is not None:
@@ -86,6 +107,7 @@ def _measure(args: argparse.Namespace) -> None:
             sys.stdout.flush()
             if args.csv is not None:  # what ends this early leaves the arms before it
                 write_table(args.csv, rows)
+    return bool(rows)
 
 
 def _one_by_one(measures: Sequence[Callable[..., TrainingSpeed]]) -> Iterator[TrainingSpeed | Failed]:
@@ -103,9 +125,11 @@ def _arms(
 ) -> Iterator[tuple[str, Callable[..., TrainingSpeed]]]:
     """Names, and what measures each."""
     how = {"device": device, "steps": args.steps, "profiled": args.account}
+    for preset in args.presets or ():
+        asked = registry.with_level(with_preset(config, preset, device).config, "dropout", "off")
+        yield f"preset {preset}", partial(of_ours, config=asked, **how)
     for settings in args.arms or ():
-        asked = changed(config, settings) if settings else config
-        yield settings or "nothing set", partial(of_ours, config=asked, **how)
+        yield settings, partial(of_ours, config=changed(config, settings), **how)
     if args.nanogpt is not None:
         theirs = partial(of_nanogpt, config=config, folder=args.nanogpt, **how)
         yield "nanoGPT, compiled", partial(theirs, graphed=False)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from explorer.arguments import above_zero
+
 
 @contextmanager
 def ctrl_c_asks(within_s: float | None = None) -> Iterator[Callable[[], bool]]:
@@ -19,9 +21,7 @@ def ctrl_c_asks(within_s: float | None = None) -> Iterator[Callable[[], bool]]:
     Raises:
         ValueError: ``within_s`` leaves no time.
     """
-    if within_s is not None and within_s <= 0:
-        raise ValueError(f"--within-s is {within_s:g}; it must be above 0")
-    until_s = math.inf if within_s is None else time.monotonic() + within_s
+    until_s = math.inf if within_s is None else time.monotonic() + above_zero("--within-s", within_s)
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -93,9 +94,9 @@ def preset_config(name: str) -> GPT2Config:
 
 def _folder(name: str) -> Path:
     folder = expanded(name)
-    if folder.is_dir():
+    if os.path.isdir(folder):  # unlike Path's, false also of what cannot be a name
         return folder
-    why = "it is a file, not a folder" if folder.exists() else "there is no model and no folder of this name"
+    why = "it is a file, not a folder" if os.path.exists(folder) else "there is no model and no folder of this name"
     raise BadRequest(f"Model {name}", why, f"Allowed: {', '.join(MODELS)}, or a folder saved by transformers.")
 
 

@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import GPT2LMHeadModel
 
+from explorer.arguments import above_zero, at_least, folder
 from explorer.config import RunConfig
 from explorer.ctrl_c import ctrl_c_asks
 from explorer.engine import model, tokenizer
@@ -390,23 +391,21 @@ def main(argv: Sequence[str], say: Say = _to_terminal) -> int:
     Raises:
         ValueError: as ``train``.
     """
-    parser = argparse.ArgumentParser(prog="python main.py train-mini", description="Train the bundled model.")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the model, its manifest and the checkpoint")
-    parser.add_argument("--minutes", type=float, default=6.0, help="of training steps in this call (default: 6)")
-    parser.add_argument("--steps", type=int, help="of the whole training (default: as many as fit into --minutes)")
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--seq", type=int, default=1024)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the model (a minute once, then faster steps)")
-    parser.add_argument("--limit-mb", type=float, help="read this much of each package only, to try the recipe out")
-    args = parser.parse_args(argv)
+    args = _parser().parse_args(argv)
+    above_zero("--minutes", args.minutes)
+    if args.limit_mb is not None:
+        above_zero("--limit-mb", args.limit_mb)
+    if args.steps is not None:
+        at_least("--steps", args.steps, 1)
+    device = _device(args.device)
+    RunConfig(batch=args.batch, seq=args.seq, seed=args.seed)  # within the limits, or ValueError
+    folder("--out", args.out)
     with ctrl_c_asks() as asked_to_stop:
         try:
             made = train(
                 args.out,
                 minutes=args.minutes,
-                device=torch.device(args.device),
+                device=device,
                 say=say,
                 steps=args.steps,
                 batch=args.batch,
@@ -422,3 +421,29 @@ def main(argv: Sequence[str], say: Say = _to_terminal) -> int:
         if made is None and asked_to_stop():
             return 130
     return 0 if made is not None else 3
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python main.py train-mini", description="Train the bundled model.")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the model, its manifest and the checkpoint")
+    parser.add_argument("--minutes", type=float, default=6.0, help="of training steps in this call (default: 6)")
+    parser.add_argument("--steps", type=int, help="of the whole training (default: as many as fit into --minutes)")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seq", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--compile", action="store_true", help="compile the model (a minute once, then faster steps)")
+    parser.add_argument("--limit-mb", type=float, help="read this much of each package only, to try the recipe out")
+    return parser
+
+
+def _device(name: str) -> torch.device:
+    """The device of that name.
+
+    Raises:
+        ValueError: it is not here.
+    """
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # AssertionError: this torch has no CUDA
+        raise ValueError(f"--device is {name!r}; it is not here: {str(error).splitlines()[0]}") from error

@@ -97,8 +97,7 @@ def of_nanogpt(
         ValueError: there is no such file.
         torch.OutOfMemoryError: it does not fit.
     """
-    if not (folder / "model.py").is_file():
-        raise ValueError(f"{folder} holds no model.py: clone github.com/karpathy/nanoGPT there")
+    check_nanogpt(folder)
     with _session(config, device) as session:
         try:
             step = _nanogpt_step(_module(folder / "model.py"), session, capturable=graphed)
@@ -107,6 +106,16 @@ def of_nanogpt(
             return _speed(session, advance, steps, profiled, turn)
         finally:
             torch._dynamo.reset()
+
+
+def check_nanogpt(folder: Path) -> None:
+    """See before other arms are measured whether nanoGPT's model is in ``folder``.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not (folder / "model.py").is_file():
+        raise ValueError(f"{folder} holds no model.py: clone github.com/karpathy/nanoGPT there")
 
 
 def _nanogpt_step(nanogpt: Any, session: Session, *, capturable: bool) -> Step:

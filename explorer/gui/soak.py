@@ -26,6 +26,7 @@ import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication
 
+from explorer.arguments import above_zero
 from explorer.gui import hands
 from explorer.gui.app import create
 from explorer.gui.loop import wait, wait_until
@@ -105,8 +106,8 @@ def main(argv: Sequence[str]) -> int:
     soaked = Soaked()
     try:
         flips = [_flip(setting) for setting in args.flip or ["attention=sdpa"]]
-        if not (args.minutes > 0 and args.flip_every > 0):
-            raise ValueError("--minutes and --flip-every must be above 0")
+        above_zero("--minutes", args.minutes)
+        above_zero("--flip-every", args.flip_every)
         if args.csv is not None:
             check_target(args.csv)
         with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QApplication, QPlainTextEdit, QSpinBox
 
+from explorer.arguments import above_zero, folder
 from explorer.gui.app import create
 from explorer.gui.hands import choose, press, the
 from explorer.gui.loop import wait, wait_until
@@ -24,19 +25,16 @@ from explorer.results import export
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do the tour and return the exit status: 0, or 1 where something did not work."""
-    parser = argparse.ArgumentParser(
-        prog="main.py tour", description="Use the window by script; save pictures and CSV."
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--seconds", type=float, default=6.0, help="time at each setting")
-    parser.add_argument("--model", help="instead of the window's default")
-    parser.add_argument("--theme", choices=("light", "dark"), default="dark")
-    parser.add_argument("--size", type=_size, default="1440x900", metavar="WIDTHxHEIGHT")
-    args = parser.parse_args(argv)
-    args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        _, window = create(["main.py", "--no-store", "--settings", str(Path(folder) / "settings.ini")])
+    """Do the tour and return the exit status: 0, or 1 where something did not work.
+
+    Raises:
+        ValueError: the request was wrong.
+    """
+    args = _parser().parse_args(argv)
+    above_zero("--seconds", args.seconds)
+    folder("--out", args.out)
+    with tempfile.TemporaryDirectory() as scratch:
+        _, window = create(["main.py", "--no-store", "--settings", str(Path(scratch) / "settings.ini")])
         try:
             window.set_theme(args.theme)
             window.resize(*args.size)
@@ -49,6 +47,18 @@ def main(argv: Sequence[str]) -> int:
             window.close()
             QApplication.processEvents()
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="main.py tour", description="Use the window by script; save pictures and CSV."
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--seconds", type=float, default=6.0, help="time at each setting")
+    parser.add_argument("--model", help="instead of the window's default")
+    parser.add_argument("--theme", choices=("light", "dark"), default="dark")
+    parser.add_argument("--size", type=_size, default="1440x900", metavar="WIDTHxHEIGHT")
+    return parser
 
 
 def _size(text: str) -> tuple[int, int]:

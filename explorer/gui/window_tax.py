@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from PySide6.QtWidgets import QApplication
 
+from explorer.arguments import above_zero, at_least
 from explorer.config import RunConfig
 from explorer.gui.app import create
 from explorer.gui.loop import wait, wait_until
@@ -55,18 +56,16 @@ def main(argv: Sequence[str]) -> int:
     taxes: list[Tax] = []
     interrupted = True
     try:
-        if args.csv is not None:
-            check_target(args.csv)
-        if args.pairs < FEWEST_PAIRS:
-            raise ValueError(f"--pairs is {args.pairs}; allowed: at least {FEWEST_PAIRS}")
-        if args.block_s <= 0:
-            raise ValueError(f"--block-s is {args.block_s}; allowed: more than 0")
+        at_least("--pairs", args.pairs, FEWEST_PAIRS)
+        above_zero("--block-s", args.block_s)
         batches = args.batch or [1, 8]
         # All of them, so that a wrong one is told before an hour is spent on the others.
         config, *_ = [RunConfig(model=args.model, device=args.device, seq=args.seq, batch=batch) for batch in batches]
         for setting in args.levels:
             name, _, level = setting.partition("=")
             config = registry.with_level(config, name, level)
+        if args.csv is not None:
+            check_target(args.csv)
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
             for host in args.host or ("process", "thread"):
                 _measure(config, batches, args, host=host, settings=Path(folder) / "settings.ini", taxes=taxes)

@@ -18,8 +18,9 @@ def check_target(path: Path) -> None:
     """See before a long run whether its result can be written to ``path``.
 
     Raises:
-        ValueError: ``path`` is a folder, or its folder is missing or closed to us.
+        ValueError: ``path`` is a folder or no possible name, or its folder is missing or closed to us.
     """
+    _check_name(path)
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give a file name in it")
     if not path.parent.is_dir():
@@ -77,8 +78,10 @@ def check_new_folder(path: Path) -> None:
     """See before a long run whether its result can become the folder ``path``.
 
     Raises:
-        ValueError: ``path`` is a file or a folder with something in it, or the folder around it is missing or closed.
+        ValueError: ``path`` is a file, a folder with something in it or no possible name, or the folder around it is
+            missing or closed.
     """
+    _check_name(path)
     if path.is_dir():
         if any(path.iterdir()):
             raise ValueError(f"{path} is there and not empty; name another folder, or empty it first")
@@ -119,6 +122,21 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise RuntimeError(f"{path} could not be written: {why}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_name(path: Path) -> None:
+    """See that the system takes ``path`` for a name at all; what lies there is not looked at.
+
+    Raises:
+        ValueError: it does not, as of a name that is too long.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    except (OSError, ValueError) as error:  # ValueError: a null character
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ValueError(f"{str(path)!r} cannot be a file's name: {why}") from error
 
 
 def _is_special(path: Path) -> bool:

@@ -64,9 +64,9 @@ def open_database(path: Path, *, read_only: bool, busy_s: float, mounts: Path = 
         ValueError: nothing to read at ``path``, or it is another program's file.
         RuntimeError: it is damaged, locked, of a newer version, or cannot be made there.
     """
-    if read_only and not path.is_file():
-        raise ValueError(f"no runs are stored at {path}")
     with explained(path):
+        if read_only and not path.is_file():
+            raise ValueError(f"no runs are stored at {path}")
         if not read_only:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def open_database(path: Path, *, read_only: bool, busy_s: float, mounts: Path = 
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into a RuntimeError that says what is wrong with ``path`` and what to do."""
+    """Turn SQLite's and the system's errors into a RuntimeError that says what is wrong with ``path``."""
     try:
         yield
     except sqlite3.Error as error:
@@ -99,6 +99,8 @@ def explained(path: Path) -> Iterator[None]:
             sqlite3.SQLITE_NOTADB: "it is damaged or no SQLite file; move it away and a new one is begun",
         }.get(code, f"SQLite says: {error}")
         raise RuntimeError(f"stored runs at {path}: {why}") from error
+    except OSError as error:
+        raise RuntimeError(f"stored runs at {path}: {error.strerror}") from error
 
 
 def file_system(path: Path, mounts: Path) -> str:

@@ -80,7 +80,7 @@ def _of_ceiling(rows: Sequence[LabRow], say: Say) -> str:
             "{variant} takes {time} ({share} of a copy's speed)",
             variant=say(name_of(variant)),
             time=_us(row.time_us),
-            share=f"{row.ceiling_fraction:.0%}",
+            share=f"{row.gb_per_s / row.copy_gb_per_s:.0%}",
         )
         for variant, row in by_variant.items()
     ]

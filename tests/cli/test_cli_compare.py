@@ -50,6 +50,8 @@ def test_that_an_arm_with_many_times_the_work_is_called_slower(
         (["--budget-s", "0"], "above 0"),
         (["--pairs", "1"], "at least 2"),
         (["--block-s", "-1"], "above 0"),
+        (["--block-s", "nan"], "above 0 and finite"),
+        (["--block-s", "inf"], "above 0 and finite"),
         (["--floor", "2"], "share"),
         (["--workload", "generate", "--b", "weight_dtype=int4"], "allowed: fp32, fp16, bf16, int8"),
         (["--workload", "generate", "--batch", "2", "--prompt", "a", "--prompt", "b"], "one prompt, and there are 2"),

@@ -54,7 +54,9 @@ def test_that_an_arm_with_a_large_delay_is_called_slower(tiny: list[str], capsys
     assert found["ratios"][0] < 0.75
 
 
-@pytest.mark.parametrize("wrong", [["--repeats", "0"], ["--block-s", "0"], ["--workload", "generate"]])
+@pytest.mark.parametrize(
+    "wrong", [["--repeats", "0"], ["--block-s", "0"], ["--within-s", "nan"], ["--workload", "generate"]]
+)
 def test_that_a_wrong_floor_is_refused(tiny: list[str], capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
     assert main([*tiny, *wrong]) == 2
     assert "error: " in capsys.readouterr().err

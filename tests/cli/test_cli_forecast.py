@@ -38,6 +38,7 @@ def test_that_what_will_not_fit_is_said_with_status_1(capsys: pytest.CaptureFixt
         (["--model", "/nowhere"], "/nowhere"),
         (["--workload", "generate"], "only training's memory is forecast"),
         (["--memory-gib", "0"], "must be above 0"),
+        (["--memory-gib", "1e300"], "at most 1,000,000"),
     ],
 )
 def test_that_a_wrong_request_is_explained(capsys: pytest.CaptureFixture[str], wrong: list[str], words: str) -> None:

@@ -100,10 +100,22 @@ def test_that_a_token_of_our_kernels_is_accounted_for_by_part(
     assert row["bound_by"] in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("wrong", "words"), [(["--rounds", "0"], "at least 1"), (["--set", "speed=11"], "speed")])
-def test_that_a_wrong_request_is_named(
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--rounds", "0"], "at least 1"),
+        (["--prompt-tokens", "0"], "at least 1"),
+        (["--most-s", "nan"], "above 0"),
+        (["--batch", "0"], "batch is 0"),
+        (["--set", "speed=11"], "speed"),
+        (["--only", "fastest"], "no arm has that in its name: triton, graph; "),
+    ],
+)
+def test_that_a_wrong_request_is_named_before_anything_is_measured(
     tiny_model: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], words: str
 ) -> None:
     asked = ["--model", str(tiny_model), "--device", "cpu", "--batch", "1", "--tokens", "2", "--without-transformers"]
     assert main(["generate-bench", *asked, *wrong]) == 2
-    assert words in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert words in printed.err
+    assert printed.out == ""

@@ -182,3 +182,23 @@ def test_that_the_number_of_steps_is_found_by_timing(recipe, tmp_path, monkeypat
     assert recipe(tmp_path, minutes=1e-6, steps=None, said=said) is None
     assert any("a step: 5 steps" in line for line in said)  # four timed, and one more: there is no time left
     assert recipe(tmp_path, steps=None) is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--minutes", "nan"], "--minutes is nan"),
+        (["--limit-mb", "0"], "--limit-mb is 0"),
+        (["--steps", "0"], "--steps is 0"),
+        (["--batch", "0"], "batch is 0"),
+        (["--seed", "-1"], "seed is -1"),
+        (["--device", "cuda:99"], "--device is 'cuda:99'; it is not here"),
+        (["--device", "toaster"], "--device is 'toaster'; it is not here"),
+        (["--out", "/dev/null"], "it must be a folder"),
+    ],
+)
+def test_that_a_wrong_request_is_named_before_anything_is_read_or_written(tmp_path, wrong, words):
+    out = tmp_path / "mini"
+    with pytest.raises(ValueError, match=words):
+        train_mini.main(["--out", str(out), *wrong], lambda line: pytest.fail(line))
+    assert not out.exists()

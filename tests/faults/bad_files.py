@@ -6,43 +6,38 @@ Each check takes drawn values and a folder of its own, and raises where somethin
 from __future__ import annotations
 
 import ast
-import contextlib
 import csv
 import functools
 import io
 import json
-import os
 import pickle
 import struct
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from bad_arguments import any_text, arguments, typed
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from explorer.config import LIMITS, RunConfig
+from explorer.config import RunConfig
 from explorer.engine import tokenizer
 from explorer.engine.checkpoint import gpt2_config, read_weights
 from explorer.engine.errors import BadRequest
 from explorer.engine.model import parameter_shapes
 from explorer.engine.text import file_source
-from explorer.entry import main
 from explorer.experiments.script import script
-from explorer.models import MODELS
-from explorer.optimizations.registry import OPTIMIZATIONS, baseline_levels
+from explorer.optimizations.registry import baseline_levels
 from explorer.results.bundle import read_bundle, write_bundle
 from explorer.results.export import write_segments
 from explorer.results.log import RunLog
 from explorer.results.sample import Sample, Segment
-from explorer.results.store import Store
 
-any_text = st.one_of(st.text(max_size=60), st.text(max_size=9).map(lambda text: text + "\0"))
 encoded = st.tuples(any_text, st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "latin-1"])).map(
     lambda of: of[0].encode(of[1], errors="ignore")
 )
@@ -248,86 +243,10 @@ def _spoil(inside: Path, kind: str, how: Any) -> None:
             (inside / kind).write_bytes(edited((inside / kind).read_bytes(), how))
 
 
-# ---- arguments
-
-numbers = st.one_of(st.integers(), st.floats(), st.sampled_from(["1e999", "-0", "0x10", "8.0", "٣", "1-"]), any_text)
-levels = st.one_of(
-    st.sampled_from([f"{o.name}={level}" for o in OPTIMIZATIONS for level in o.level_ids()]),
-    any_text,
-    st.tuples(st.sampled_from([o.name for o in OPTIMIZATIONS]), any_text).map("=".join),
-)
-some = st.lists(numbers.map(str), max_size=3)
-names = [f"--{name.replace('_', '-')}" for name in LIMITS]
-options = st.one_of(
-    st.tuples(st.sampled_from([*names, "--tokens", "--steps", "--pairs", "--budget-s", "--block-s"]), numbers.map(str)),
-    st.tuples(st.sampled_from(["--set", "--then", "--a", "--b", "--rungs", "--toggles"]), levels),
-    st.tuples(st.just("--model"), st.one_of(st.sampled_from(sorted(MODELS)), any_text)),
-    st.tuples(st.sampled_from(["--workload", "--weights", "--text", "--prompt", "--stop"]), any_text),
-    st.tuples(st.sampled_from(["--memory-gib", "--limit", "--runs", "--comparison", "--floor"]), numbers.map(str)),
-    st.tuples(st.sampled_from(["--batches", "--seqs", "--delete"]), some.map(",".join)),
-    st.tuples(any_text),
-)
-DONE_AT_ONCE = ("forecast", "script", "runs", "export", "report", "import", "toggles")
-MEASURING = ("run", "compare", "ladder", "sweep", "attribute", "kernels", "generate-bench", "train-bench")
-typed = st.tuples(st.sampled_from([*DONE_AT_ONCE, *MEASURING]), st.lists(options, max_size=4))
-
-
-def told(argv: list[str]) -> tuple[int, str]:
-    """Exit status and what stood on standard error."""
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
-        try:
-            status = main(argv)
-        except SystemExit as end:  # the parser's own way out
-            status = int(end.code or 0)
-    return status, errors.getvalue()
-
-
-def arguments(asked: tuple[str, list[tuple[str, ...]]], folder: Path) -> None:
-    """What measures is given a target that cannot be written to, which is seen before a worker is started."""
-    command, words = asked
-    (folder / "runs.sqlite").write_bytes(_store())
-    last = {"forecast": ["--memory-gib", "24"]}.get(command, ["--csv", "/"] if command in MEASURING else [])
-    # Else a text of the parser's own, such as --help, or two dashes, would end the options before the last.
-    plain = [word for option in words for word in option if not word.startswith("-") or word.startswith("--")]
-    before = seen(folder)
-    with _only(folder):
-        status, errors = told([command, *(word for word in plain if word not in ("--", "--help")), *last])
-    assert status in ((0, 1, 2) if command in DONE_AT_ONCE else (2,)), errors
-    assert "Traceback" not in errors
-    assert status != 2 or "error: " in errors
-    assert not {name for name in seen(folder).keys() - before.keys() if not name.startswith("runs.sqlite")}
-
-
-@contextlib.contextmanager
-def _only(folder: Path) -> Iterator[None]:
-    """All that is written without a full path, and the user's own file of runs, lies in ``folder``."""
-    variable, here = "GPT2_EXPLORER_STORE", Path.cwd()
-    before = os.environ.get(variable)
-    os.environ[variable] = str(folder / "runs.sqlite")
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(here)
-        del os.environ[variable]
-        if before is not None:
-            os.environ[variable] = before
-
-
-@functools.cache
-def _store() -> bytes:
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "runs.sqlite"
-        with Store(path) as store:
-            store.keep(_run().runs)
-        return path.read_bytes()
-
-
 # ---- bundles and CSV
 
 
-def _run(**settings: Any) -> RunLog:
+def made_log(**settings: Any) -> RunLog:
     log = RunLog()
     config = RunConfig(device="cpu", **settings)
     log.begin_run(1, config)
@@ -344,7 +263,7 @@ def _run(**settings: Any) -> RunLog:
 def _bundle() -> bytes:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "made.zip"
-        write_bundle(path, _run().runs, toggles=baseline_levels())
+        write_bundle(path, made_log().runs, toggles=baseline_levels())
         return path.read_bytes()
 
 
@@ -386,7 +305,7 @@ labels = st.one_of(
 
 def csv_cells(label: str, folder: Path) -> None:
     path = folder / "runs.csv"
-    write_segments(path, _run(model=label or "x", prompt=label, text=label or "x").runs, toggles=baseline_levels())
+    write_segments(path, made_log(model=label or "x", prompt=label, text=label or "x").runs, toggles=baseline_levels())
     assert [p.name for p in folder.iterdir()] == ["runs.csv"]
     with path.open(newline="", encoding="utf-8") as file:
         (row,) = csv.DictReader(file, strict=True)
@@ -403,6 +322,6 @@ CHECKS: Mapping[str, Check] = {
     "prompt": Check(values=st.one_of(any_text, any_text.map(lambda t: t + "\udc80"), labels), holds=prompt),
     "model folder": Check(values=model_changes, holds=model_folder),
     "bundle": Check(values=bundle_changes, holds=bundle),
-    "arguments": Check(values=typed, holds=arguments),
+    "arguments": Check(values=typed(), holds=arguments),
     "CSV": Check(values=labels, holds=csv_cells),
 }

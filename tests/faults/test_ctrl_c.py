@@ -83,6 +83,7 @@ CONFIG = ["--batch", "1", "--seq", "8", "--in-process"]
 BLOCKS = ["--block-s", "0.01", "--pairs", "2", "--no-parity", "--no-proof"]
 COMMANDS: dict[str, tuple[list[str], Callable[[Path], bool], str]] = {
     "run": ([*CONFIG, "--steps", "1000000"], rows_of("samples", 5), "step_ms_median"),
+    "run with its diagnosis": ([*CONFIG, "--steps", "1000000", "--diagnose"], rows_of("samples", 5), "step_ms_median"),
     "compare": (
         [*CONFIG, "--b", "gelu=torch", "--block-s", "0.01", "--pairs", "1000000"],
         rows_of("blocks", 4),
@@ -106,7 +107,7 @@ def test_that_ctrl_c_keeps_what_was_measured(
     monkeypatch.setenv("GPT2_EXPLORER_STORE", str(tmp_path / "runs.sqlite"))
     options, fact, column = COMMANDS[name]
     table = tmp_path / "out.csv"
-    asked = [name, "--device", "cpu", *options]
+    asked = [name.split()[0], "--device", "cpu", *options]
     if name != "kernels":
         asked += ["--model", tiny.model]
     if options[: len(CONFIG)] == CONFIG:
@@ -142,7 +143,14 @@ def started(*asked: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the worker by /proc")
-@pytest.mark.parametrize("asked", [("run", "--steps", "5"), ("compare", "--b", "gelu=torch")])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("run", "--steps", "5"),
+        ("compare", "--b", "gelu=torch"),
+        ("compare", "--workload", "generate", "--b", "gelu=torch"),
+    ],
+)
 def test_that_ctrl_c_while_the_worker_starts_ends_it(asked: tuple[str, ...], tmp_path: Path) -> None:
     table = tmp_path / "out.csv"
     program = started(*asked, "--model", "mini", "--device", "cpu", "--no-store", "--csv", str(table))

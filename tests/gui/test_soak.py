@@ -72,7 +72,9 @@ def test_that_a_worker_that_grows_at_one_setting_fails_it() -> None:
     assert row["worker_bytes_growth"] == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize("argv", [["--flip", "no=on"], ["--flip", "attention=no"], ["--minutes", "0"]])
+@pytest.mark.parametrize(
+    "argv", [["--flip", "no=on"], ["--flip", "attention=no"], ["--minutes", "0"], ["--flip-every", "inf"]]
+)
 def test_that_a_wrong_request_opens_no_window(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == 2
     assert capsys.readouterr().err.startswith("error: ")

@@ -10,8 +10,9 @@ from explorer.gui import window_tax
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
-        (["--pairs", "15"], "--pairs is 15; allowed: at least 16"),
+        (["--pairs", "15"], "--pairs is 15; it must be at least 16"),
         (["--block-s", "0"], "--block-s is 0.0"),
+        (["--block-s", "nan"], "--block-s is nan"),
         (["--set", "attention=slow"], "attention"),
         (["--batch", "0"], "batch"),
         (["--csv", "/"], "/ is a folder"),

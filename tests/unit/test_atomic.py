@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from explorer.results.atomic import check_target, new_folder, replaced
+from explorer.results.atomic import check_new_folder, check_target, new_folder, replaced
 
 
 def write(path: Path, content: bytes = b"new") -> None:
@@ -102,6 +102,13 @@ def test_that_a_folder_or_a_missing_folder_is_refused_in_words(tmp_path: Path, r
     with pytest.raises(ValueError, match=r"plain is not a folder|plain is not there"):
         (tmp_path / "plain").touch()
         refuse(tmp_path / "plain" / "out.csv")
+
+
+@pytest.mark.parametrize("refuse", [check_target, write, check_new_folder])
+@pytest.mark.parametrize("name", ["x" * 256, "nul\0"])
+def test_that_what_cannot_be_a_name_is_refused_in_words(tmp_path: Path, name: str, refuse):
+    with pytest.raises(ValueError, match="cannot be a file's name"):
+        refuse(tmp_path / name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

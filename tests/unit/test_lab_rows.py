@@ -72,6 +72,8 @@ def test_that_an_operation_bound_by_memory_is_told_by_its_largest_case_and_its_s
         == "gelu bfloat16 1000x500: ours takes 1.2 us (80% of a copy's speed) and transformers' own takes 8.0 us "
         "(12% of a copy's speed); ours is 6.40x as fast as transformers' own."
     )
+    slow_at_products = {"copy_gb_per_s": 2000.0, "product_tflop_per_s": 0.1}
+    assert "1.2 us (80% of a copy's speed)" in sentence(row(GELU, "triton", 1.25, **slow_at_products))
 
 
 def test_that_attention_tells_our_speed_beside_flash_and_who_runs_out_of_memory() -> None:
