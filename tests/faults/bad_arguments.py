@@ -23,8 +23,9 @@ from unittest import mock
 from hypothesis import strategies as st
 
 from explorer import cli
+from explorer.commands import WITH_PARSERS_OF_THEIR_OWN
 from explorer.engine import isolation
-from explorer.entry import WITH_PARSERS_OF_THEIR_OWN, main
+from explorer.entry import main
 from explorer.models import MODELS
 from explorer.optimizations.registry import OPTIMIZATIONS
 from explorer.results.store import Store
@@ -36,7 +37,7 @@ any_text = st.one_of(st.text(max_size=60), st.text(max_size=9).map(lambda text: 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
     """The parser of each command."""
     (commands,) = (action for action in cli._parser()._actions if isinstance(action, argparse._SubParsersAction))
-    own = {name: importlib.import_module(module)._parser() for name, module in WITH_PARSERS_OF_THEIR_OWN.items()}
+    own = {name: importlib.import_module(module)._parser() for name, (module, *_) in WITH_PARSERS_OF_THEIR_OWN.items()}
     return {**commands.choices, **own}
 
 
